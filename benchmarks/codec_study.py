@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide.plot.charts import ACCURACY, dashes, draw_curve, draw_end, leave_room
-from fedtide.plot.figure import axis_name, legend_below, our_style, sheet, write_figure
+from fedtide.plot.charts import ACCURACY, chart_dashes, draw_curve, draw_end, leave_chart_room
+from fedtide.plot.figure import figure_axis_name, figure_sheet, figure_style, legend_below, write_figure
 from fedtide.plot.style import LINE_STYLES, line_styles
 from fedtide.studies.metrics import final_accuracy
 from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run, read_study
-from fedtide.studies.statistics import Comparison, band, half_width, on_one_path, paired_difference
+from fedtide.studies.statistics import Comparison, _on_one_path, half_width, mean_band, paired_difference
 from fedtide.studies.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,7 +57,7 @@ def pairs(store: Store) -> dict[Setting, Pairs]:
     found: dict[Setting, Pairs] = {}
     for (setting, seed), both in sorted(runs.items()):
         if all(store.has(both[codec].name) for codec in CODECS):
-            theirs, ours = on_one_path(store.load(both[codec].name) for codec in CODECS)
+            theirs, ours = _on_one_path(store.load(both[codec].name) for codec in CODECS)
             found.setdefault(setting, {})[seed] = (theirs, ours)
     return found
 
@@ -105,13 +105,13 @@ def print_table(found: dict[Setting, Pairs]) -> None:
 
 def draw_accuracy(found: dict[Setting, Pairs]) -> None:
     """Draw both codecs at R = 8 over time, and below it where they end at every R; a column per data setting."""
-    with our_style() as style:
-        figure, (above, below) = sheet(style, 2, len(DATA), 2.2, sharey="row")
+    with figure_style() as style:
+        figure, (above, below) = figure_sheet(style, 2, len(DATA), 2.2, sharey="row")
         for panel, ends, (partition, name) in zip(above, below, DATA.items(), strict=True):
             runs = list(found[Setting(partition, 40, 8)].values())
-            step = leave_room(panel, 0, 35, len(CODECS))
+            step = leave_chart_room(panel, 0, 35, len(CODECS))
             for side, codec in enumerate(CODECS):
-                drawn, look = band([pair[side] for pair in runs], "test_accuracy", smooth=True), LINE_STYLES[codec]
+                drawn, look = mean_band([pair[side] for pair in runs], "test_accuracy", smooth=True), LINE_STYLES[codec]
                 words = f"{CODECS[codec]} ({codec})"
                 draw_curve(panel, drawn.x, drawn.mean, look, words, drawn.curves, side, len(CODECS), ACCURACY)
                 at = drawn.x[-1] + step * (side + 1)
@@ -123,7 +123,7 @@ def draw_accuracy(found: dict[Setting, Pairs]) -> None:
             )
             panel.axvline(35 / 5, color="gray", linestyle="--", linewidth=0.8)
             panel.set_title(f"{name}, R = 8 ({len(runs)} seeds)")
-            panel.set_xlabel(axis_name("time"))
+            panel.set_xlabel(figure_axis_name("time"))
             draw_ends(ends, {setting: each for setting, each in found.items() if setting.partition == partition})
             ends.set_title(f"{name}, every R")
         above[0].set_ylabel("test accuracy,\naveraged over one $T_{\\max}$")
@@ -153,12 +153,12 @@ def draw_distortion() -> None:
     titles = {"one": "one update", "mean_of_eight": "the mean of eight updates"}
     names = [*CODECS, *(name for name in found["one"] if name not in CODECS and name != "random mask, quarter")]
     drawn_as = line_styles(names)
-    with our_style() as style:
-        figure, rows = sheet(style, 1, 2, 3.4, sharey=True)
+    with figure_style() as style:
+        figure, rows = figure_sheet(style, 1, 2, 3.4, sharey=True)
         for panel, (key, title) in zip(rows[0], titles.items(), strict=True):
             for name in names:
                 ours, look = name in CODECS, drawn_as[name]
-                panel.plot(found["rates"], found[key][name], linestyle=dashes(look), color=look.colour,
+                panel.plot(found["rates"], found[key][name], linestyle=chart_dashes(look), color=look.colour,
                            marker=look.marker, markevery=max(1, len(found["rates"]) // 6), linewidth=1.8 if ours else 0.9,
                            label=f"{CODECS[name]} ({name})" if ours else f"tried: {name}")  # fmt: skip
             rates = np.linspace(0, 4, 50)

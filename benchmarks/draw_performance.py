@@ -19,8 +19,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fedtide.plot.charts import dashes
-from fedtide.plot.figure import legend_below, name_panel, our_style, sheet, write_figure
+from fedtide.plot.charts import chart_dashes
+from fedtide.plot.figure import figure_sheet, figure_style, legend_below, name_panel, write_figure
 from fedtide.plot.style import COLOURS, DASH_DOT, DASHED, DOTTED, LONG_DASH, SHORT_DASH, SOLID, LineStyle
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,8 +52,8 @@ def curves(rows: list[dict[str, Any]], field: str) -> dict[str, list[tuple[float
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Draw a panel for each field that was measured, on logarithmic axes."""
     measured = [panel for panel in PANELS if any(curves(rows, panel[0]).values())]
-    with our_style() as style:
-        figure, panels = sheet(style, -(-len(measured) // 2), 2)
+    with figure_style() as style:
+        figure, panels = figure_sheet(style, -(-len(measured) // 2), 2)
         for unused in panels.flat[len(measured) :]:
             unused.set_axis_off()
         for position, (panel, (field, name, axis, unit)) in enumerate(zip(panels.flat, measured, strict=False)):
@@ -63,7 +63,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
                     [devices for devices, _ in points],
                     [value / unit for _, value in points],
                     color=look.colour,
-                    linestyle=dashes(look),
+                    linestyle=chart_dashes(look),
                     marker=look.marker,
                     label=what,
                 )

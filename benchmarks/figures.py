@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide import config
-from fedtide.plot.run import describe, draw_scores
-from fedtide.studies.spec import name_of
+from fedtide.plot.run import _draw_scores, describe_run
+from fedtide.studies.spec import spec_run_name
 from fedtide.studies.store import Store
 from fedtide.types import Floats
 from fedtide_lab.theory.bound import BoundCurve, Constants
-from fedtide_lab.theory.command import Report, TheoryRow, draw_theory
+from fedtide_lab.theory.command import Report, TheoryRow, _draw_theory
 from fedtide_lab.theory.options import make_options
 from fedtide_lab.theory.sweeps import Point
 
@@ -33,12 +33,12 @@ FIGURES, RESULTS = ROOT / "docs" / "figures", ROOT / "docs" / "results"
 def draw_demo() -> None:
     """Draw the default experiment; all its aggregations are evaluated, and as many devices upload in each."""
     experiment = config.experiment({})
-    result = Store(ROOT / "results" / "paper").load(name_of(experiment))
+    result = Store(ROOT / "results" / "paper").load(spec_run_name(experiment))
     time, uploads = result.column("time"), experiment.policy.limit
     assert result.totals["uploads"] == uploads * len(time)
     bits = np.diff(result.column("bits"), prepend=0.0) / uploads
     scores = {name: result.column(name).tolist() for name in ("time", "test_accuracy", "test_loss")}
-    draw_scores(FIGURES / "demo.png", scores, time.tolist(), bits.tolist(), describe(experiment), True)
+    _draw_scores(FIGURES / "demo.png", scores, time.tolist(), bits.tolist(), describe_run(experiment), True)
 
 
 # A report read back from its theory.json, for drawing it again: nothing is measured anew.
@@ -99,7 +99,7 @@ def main() -> None:
     draw_demo()
     for name, bounds in (("least-squares", "bound-least-squares"), ("mnist", "bound-mnist"), ("broken", "broken")):
         report = read_report(RESULTS / "theory" / f"{name}.json")
-        draw_theory(report, FIGURES / f"theory-{bounds}", FIGURES / f"theory-sweeps-{name}")
+        _draw_theory(report, FIGURES / f"theory-{bounds}", FIGURES / f"theory-sweeps-{name}")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def main() -> None:
         "policy": {"scheduler": "random", "limit": 50},
         "timeline": {"horizon": 35.0},
     }
-    experiments = {name: config.experiment(config.lay(base, tree)) for name, tree in WORLDS.items()}
+    experiments = {name: config.experiment(config.merge_nested(base, tree)) for name, tree in WORLDS.items()}
     dataset = load_dataset(experiments["Rayleigh"])
     fleet = make_fleet(experiments["Rayleigh"], dataset)
 

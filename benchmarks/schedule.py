@@ -24,12 +24,18 @@ from rich.console import Console
 from rich.table import Table
 
 from fedtide import config
-from fedtide.engine.step import candidates_at
+from fedtide.engine.step import step_candidates
 from fedtide.engine.system import build, load_dataset
 from fedtide.extension import native
 from fedtide.rng import stream
-from fedtide.schedule.label_variance import centred, certify, label_variance, minimise, search
-from fedtide.schedule.schedulers import best_channels
+from fedtide.schedule.label_variance import (
+    _centred,
+    _search,
+    certify_label_variance,
+    label_variance,
+    minimise_label_variance,
+)
+from fedtide.schedule.schedulers import _best_channels
 
 SECONDS = 120.0
 DIRICHLET = {"partition": {"name": "dirichlet", "concentration": 0.5}}
@@ -78,8 +84,8 @@ def ticks(data: dict[str, Any], count: int) -> list[tuple[int, np.ndarray]]:
     system = build(experiment, dataset=load_dataset(experiment, images=False))
     found = []
     for tick in system.ticks:
-        seen = candidates_at(system, tick, np.zeros(100, np.int64))
-        pool = best_channels(seen, 0.5, 30)
+        seen = step_candidates(system, tick, np.zeros(100, np.int64))
+        pool = _best_channels(seen, 0.5, 30)
         if len(pool) == 50 and len(found) < count:
             found.append((tick.index, seen.label_counts[pool]))
     return found
@@ -94,9 +100,9 @@ def fifty(count: int, proving: bool) -> list[dict[str, Any]]:
             def draws(tick: int = tick) -> np.random.Generator:
                 return stream(0, "schedule", tick)
 
-            (picked, _), plain_ms = timed(lambda: minimise(counts, 30, draws()))  # noqa: B023 - called at once
-            (_, descended), restarts_ms = timed(lambda: search(counts, 30, draws(), 200, 0))  # noqa: B023
-            sure, sure_ms = timed(lambda: certify(counts, 30, draws()))  # noqa: B023
+            (picked, _), plain_ms = timed(lambda: minimise_label_variance(counts, 30, draws()))  # noqa: B023 - called at once
+            (_, descended), restarts_ms = timed(lambda: _search(counts, 30, draws(), 200, 0))  # noqa: B023
+            sure, sure_ms = timed(lambda: certify_label_variance(counts, 30, draws()))  # noqa: B023
             row: dict[str, Any] = {
                 "data": kind, "tick": tick, "swaps": label_variance(counts[picked]), "swaps_ms": plain_ms,
                 "restarts_200": descended / counts.shape[1] ** 2, "restarts_ms": restarts_ms,
@@ -122,10 +128,10 @@ def closing() -> list[dict[str, Any]]:
         cells: list[tuple[int, float]] = []
         for seed in range(5):
             counts = dirichlet(num_rows, 600, seed)
-            reached = certify(counts, size, np.random.default_rng(seed))
+            reached = certify_label_variance(counts, size, np.random.default_rng(seed))
             value = round(reached.reached * 100)
             (_, _, _, steps), ms = timed(
-                lambda: native.branch(centred(counts), size, value, 0, 10**9),  # noqa: B023 - called at once
+                lambda: native.branch(_centred(counts), size, value, 0, 10**9),  # noqa: B023 - called at once
                 1,
             )
             cells.append((steps, ms))
@@ -149,7 +155,7 @@ def many() -> list[dict[str, Any]]:
     }
     rows = []
     for kind, counts in kinds.items():
-        (picked, proved), ms = timed(lambda: minimise(counts, 1000, np.random.default_rng(0)))  # noqa: B023 - at once
+        (picked, proved), ms = timed(lambda: minimise_label_variance(counts, 1000, np.random.default_rng(0)))  # noqa: B023 - at once
         rows.append({"data": kind, "reached": label_variance(counts[picked]), "proved": proved, "ms": ms})
     return rows
 

@@ -1,4 +1,4 @@
-// qsgd: fedtide/codec/published.py, which tells what is done and why.
+// qsgd: fedtide/codec/baselines.py, which tells what is done and why.
 #include <cfloat>
 #include <cstring>
 #include <vector>

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtide.aggregate.base import Cohort, lift
+from fedtide.aggregate.base import Cohort, as_aggregator
 from fedtide.parts import checks
 
 NUM_DEVICES = 30
@@ -25,7 +25,7 @@ def stepped(
     aggregator: Any, state: Any, model: Any, starts: Any, updates: Any, who: Cohort, lot: int = 1000
 ) -> tuple[Any, Any]:
     """Return the next model and state, through the server's checks; state None: the first. lot: rows that are added at a time."""
-    part = lift(aggregator)
+    part = as_aggregator(aggregator)
     state = checks.memory_arrays(part.init(model, who.num_devices), "part") if state is None else state
     kept = {name: each.copy() for name, each in state.items()}
     acc = part.start(state, model, who)

@@ -21,4 +21,4 @@ def with_companions(kind: str, entry: str | dict[str, Any]) -> dict[str, Any]:
     """Return the keys of an experiment that has this part."""
     group, _, leaf = KINDS[kind].key.partition(".")
     name = entry if isinstance(entry, str) else entry["name"]
-    return config.lay({group: {leaf: entry}}, COMPANIONS.get((kind, name), {}))
+    return config.merge_nested({group: {leaf: entry}}, COMPANIONS.get((kind, name), {}))

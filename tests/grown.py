@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedtide import config
-from fedtide.studies.results import RunResult, column_arrays
+from fedtide.studies.results import RunResult, _column_arrays
 from fedtide.studies.spec import Study, make_study
 from stored import TINY
 
@@ -35,7 +35,7 @@ def grown(tree: dict[str, Any], level: float, points: int, isa: str = "avx2", **
         "aggregations": points, "uploads": 2 * points, "mean_kept_share": 0.5, "mean_age": 0.0,
         "mean_label_variance": 2.0, "proved_minimal_share": None, "overhead_bits": 7, "seconds": 2.0,
     }  # fmt: skip
-    return RunResult(experiment, column_arrays(columns), totals, {"isa": isa, "fedtide": "0.1"})
+    return RunResult(experiment, _column_arrays(columns), totals, {"isa": isa, "fedtide": "0.1"})
 
 
 def studied(labels: dict[str, int], seeds: int = 4, **more: float) -> tuple[Study, dict[str, dict[int, RunResult]]]:

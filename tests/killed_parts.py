@@ -73,7 +73,7 @@ def in_a_checkpoint(after: int) -> None:
     """The round's line is written, and half of its checkpoint, aside."""
 
     def write(path: Path, content: bytes) -> None:
-        files.aside_of(path).write_bytes(content[: len(content) // 2])
+        files._aside_of(path).write_bytes(content[: len(content) // 2])
         die()
 
     _at_checkpoint(after, lambda: setattr(run_folder, "write_atomically", write))

@@ -17,7 +17,7 @@ import numpy as np
 
 import fedtide
 from fedtide.devices.fleet import Fleet
-from fedtide.engine.system import System, build, durations
+from fedtide.engine.system import System, build, system_durations
 from fedtide.runs import RoundRecord
 from fedtide.runs import folder as run_folder
 from helpers import FakeTrainer, small, small_dataset
@@ -45,7 +45,7 @@ def system(made: fedtide.Experiment) -> System:
     mine = np.arange(6)
     labels = np.bincount(dataset.train.labels[mine], minlength=dataset.num_labels)
     held = np.full(count, len(mine))
-    fleet = Fleet(durations(made), [mine] * count, held, np.tile(labels, (count, 1)))
+    fleet = Fleet(system_durations(made), [mine] * count, held, np.tile(labels, (count, 1)))
     return build(made, dataset=dataset, fleet=fleet)
 
 

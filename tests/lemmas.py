@@ -14,8 +14,8 @@ import numpy as np
 
 from fedtide.errors import FedtideError
 from fedtide.types import Floats, Ints
-from fedtide_lab.theory.bound import C_3, Constants, curvature_term, epsilon, tight_quantiser
-from fedtide_lab.theory.objectives import Objective, gradient
+from fedtide_lab.theory.bound import C_3, Constants, _curvature_term, _epsilon, tight_quantiser
+from fedtide_lab.theory.objectives import Objective, _gradient
 
 _MOST_TERMS = 20_000  # of one sum
 
@@ -95,7 +95,7 @@ def mean_update(instance: Instance) -> Floats:
     """Return g-bar_m = (r_t/d) sum_k (w_k/c_m) grad F_k (def:g_bar1) [d]."""
     total = np.zeros(len(instance.model))
     for weight, k in zip(instance.weights, instance.devices, strict=True):
-        total += weight * gradient(instance.objective, int(k), instance.model)
+        total += weight * _gradient(instance.objective, int(k), instance.model)
     return total * (instance.num_kept / len(instance.model))
 
 
@@ -115,8 +115,8 @@ def lemma_1(instance: Instance, c: Constants, q: float) -> Inequality:
     """Bound E||theta-breve_m(t+1) - theta*||^2 (lm:subset)."""
     alpha, gap = instance.alpha, _sq(instance.model - instance.optimum)
     left = _sq(instance.model - instance.optimum - alpha * mean_update(instance)) + alpha**2 * update_noise(instance)
-    contraction = 1 - c.mu * alpha * c.rho + alpha**2 * curvature_term(c, q)
-    return Inequality(left, contraction * gap + alpha * epsilon(c, alpha, q))
+    contraction = 1 - c.mu * alpha * c.rho + alpha**2 * _curvature_term(c, q)
+    return Inequality(left, contraction * gap + alpha * _epsilon(c, alpha, q))
 
 
 def lemma_2(instance: Instance, c: Constants) -> Inequality:

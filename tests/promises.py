@@ -55,12 +55,12 @@ def without_memory(asked: Any, *init: Any, method: str = "", last: tuple[Any, ..
     types, and that the answer depends on it alone, is checked on the way.
     """
     call = getattr(asked, method) if method else asked
-    if not checks.remembers(asked):
+    if not checks.part_remembers(asked):
         return call  # type: ignore[no-any-return]
 
     def ask(*given: Any) -> Any:
-        begun = checks.first_memory(asked, "part", *init)
-        for name, again in checks.first_memory(asked, "part", *init).items():
+        begun = checks.first_part_memory(asked, "part", *init)
+        for name, again in checks.first_part_memory(asked, "part", *init).items():
             assert np.array_equal(again, begun[name])
         answer, after = checks.call_part(asked, "part", begun, None, given, last, method)
         checks.call_part(asked, "part", after, None, given, last, method)  # it can go on from there

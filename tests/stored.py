@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from fedtide import config
-from fedtide.studies.results import RunResult, column_arrays, write_tables
-from fedtide.studies.spec import Run, Study, make_study, name_of
+from fedtide.studies.results import RunResult, _column_arrays, write_result_tables
+from fedtide.studies.spec import Run, Study, make_study, spec_run_name
 from fedtide.studies.store import Store
 
 TINY = {
@@ -39,7 +39,7 @@ def two_variants(seeds: int = 3) -> Study:
 def result(tree=None, isa: str | None = None, level: float = 0.5) -> RunResult:
     """A result of two evaluations; isa=None: of unknown provenance."""
     experiment = config.dump(config.experiment(TINY if tree is None else tree))
-    columns = column_arrays(
+    columns = _column_arrays(
         {
             "index": [2, 4],
             "time": [0.5, 1.0],
@@ -67,14 +67,15 @@ def put(store: Store, run: Run, isa: str | None = None, level: float = 0.5) -> N
 
 
 def name(tree=None) -> str:
-    return name_of(config.experiment(TINY if tree is None else tree))
+    return spec_run_name(config.experiment(TINY if tree is None else tree))
 
 
 def tables(made: RunResult | None = None) -> dict[str, list[list[str]]]:
     """The tables of a store that holds one good result, as rows of cells."""
     made = result(isa="avx2") if made is None else made
     return {
-        table: list(csv.reader(io.StringIO(text.decode()))) for table, text in write_tables([(name(), made)]).items()
+        table: list(csv.reader(io.StringIO(text.decode())))
+        for table, text in write_result_tables([(name(), made)]).items()
     }
 
 

@@ -22,7 +22,7 @@ from fedtide.errors import FedtideError, RunFolderError
 from fedtide.radio.cell import Equal, Umi
 from fedtide.radio.channel import Jakes, Rayleigh
 from fedtide.schedule.schedulers import AgeBased, Random
-from fedtide.studies.run import dataset_of
+from fedtide.studies.run import _dataset_of
 
 HALVES: Any = np.full(5, 0.5)
 
@@ -120,8 +120,12 @@ def test_every_case_is_listed(mine: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     ("key", "part", "name"),
-    [("data.partition", data.iid, "iid"), ("data.name", data.drawn, "synthetic"), ("data.partition", data.natural, "natural")],
-)  # fmt: skip
+    [
+        ("data.partition", data.iid, "iid"),
+        ("data.name", data.synthetic_shapes, "synthetic"),
+        ("data.partition", data.natural, "natural"),
+    ],
+)
 def test_ours_are_known_also_where_the_table_wraps_them(key: str, part: Any, name: str) -> None:
     assert config.key_value(fedtide.experiment({key: part}), key) == Part(name)
 
@@ -264,7 +268,7 @@ def test_a_data_set_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "sets.py").write_text(OWN_DATA)
 
     def made(name: str, **more: Any) -> Any:
-        return dataset_of(
+        return _dataset_of(
             fedtide.experiment(SMALL, {"data": {"name": name, "num_train": None, **more.pop("data", {})}, **more})
         )
 

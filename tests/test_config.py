@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtide import config
-from fedtide.config import FRAMEWORKS, PROFILES, digest, dump, effort, experiment, lay, parse_overrides, read_file
+from fedtide.config import (
+    FRAMEWORKS,
+    PROFILES,
+    digest,
+    dump,
+    experiment,
+    merge_nested,
+    parse_overrides,
+    read_yaml_file,
+    workload,
+)
 from fedtide.core import yaml12
 from fedtide.errors import FedtideError
 
@@ -156,7 +166,9 @@ MIX = {"name": "mix", "a": 1}
     ],
 )
 def test_a_part_is_laid_on_another(under: Any, over: Any, entry: Any) -> None:
-    assert lay({"policy": {"aggregator": under}}, {"policy": {"aggregator": over}}) == {"policy": {"aggregator": entry}}
+    assert merge_nested({"policy": {"aggregator": under}}, {"policy": {"aggregator": over}}) == {
+        "policy": {"aggregator": entry}
+    }
 
 
 def test_an_experiment_can_be_hashed() -> None:
@@ -234,9 +246,9 @@ def test_bad_input_is_one_clear_line(tree: dict[str, Any], words: list[str]) -> 
 
 
 def test_the_nearest_key_of_a_group_is_inside_it() -> None:
-    assert config.nearest("policy").startswith(": it is a group of keys; name one of policy.scheduler, ")
-    assert "did you mean policy?" not in config.nearest("policy")
-    assert config.nearest("polic.limit") == ": did you mean policy.limit?"
+    assert config.nearest_key("policy").startswith(": it is a group of keys; name one of policy.scheduler, ")
+    assert "did you mean policy?" not in config.nearest_key("policy")
+    assert config.nearest_key("polic.limit") == ": did you mean policy.limit?"
 
 
 values = st.recursive(
@@ -290,7 +302,7 @@ def test_bad_files(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(FedtideError, match=message) as caught:
-        read_file(path)
+        read_yaml_file(path)
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
 
@@ -298,10 +310,10 @@ def test_bad_files(tmp_path: Path, content: bytes | None, message: str) -> None:
 def test_files(tmp_path: Path) -> None:
     path = tmp_path / "e.yaml"
     path.write_text("policy:\n  limit: 3\nseed: 9\n")
-    e = experiment(read_file(path), parse_overrides(["policy.limit=5"]))
+    e = experiment(read_yaml_file(path), parse_overrides(["policy.limit=5"]))
     assert (e.seed, e.policy.limit) == (9, 5)
     path.write_text("")
-    assert read_file(path) == {}
+    assert read_yaml_file(path) == {}
 
 
 def test_words(tmp_path: Path) -> None:
@@ -361,7 +373,7 @@ def test_a_dotted_key_stands_for_its_place() -> None:
 def test_numbers_with_exponents_are_numbers(tmp_path: Path) -> None:
     path = tmp_path / "e.yaml"
     path.write_text("learning: {learning_rate: 1e-2}\npolicy: {aggregator: {name: mix, mixing: 4e-1}}\n")
-    tree = config.read_file(path)
+    tree = config.read_yaml_file(path)
     assert tree["learning"]["learning_rate"] == 0.01
     assert tree["policy"]["aggregator"] == {"name": "mix", "mixing": 0.4}
     assert config.parse_overrides(["a.b={c: 1e-1, d: -2E3, e: 1e3x, f: 1.5, g: 12}"]) == {
@@ -383,7 +395,7 @@ def test_an_experiment_from_a_file(tmp_path: Path) -> None:
 def test_keys_on_an_experiment_change_it_and_nothing_else() -> None:
     e = experiment({"framework": "fedasync", "profile": "released-code", "seed": 3, "learning": {"local_steps": 7}})
     changed = experiment(e, {"policy": {"age_base": 0.5}})
-    assert dump(changed) == lay(dump(e), {"policy": {"age_base": 0.5}})
+    assert dump(changed) == merge_nested(dump(e), {"policy": {"age_base": 0.5}})
     assert experiment(e) == e
     assert experiment(experiment(), e) == e
     assert experiment(e, {"framework": "fedasync"}) == e
@@ -440,8 +452,8 @@ def test_policies_beside_an_experiment_file_are_found_from_anywhere(
 
 
 def test_a_long_run_is_told_of() -> None:
-    assert effort.long_work(experiment()) is None
-    assert "days" in (effort.long_work(experiment({"timeline": {"horizon": 350_000}})) or "")
+    assert workload.long_workload(experiment()) is None
+    assert "days" in (workload.long_workload(experiment({"timeline": {"horizon": 350_000}})) or "")
 
 
 @pytest.mark.parametrize(
@@ -456,7 +468,10 @@ def test_a_long_run_is_told_of() -> None:
 )
 def test_sizes_of_sets_that_are_imported_when_they_are_used(keys: dict[str, Any], train: int, test: int) -> None:
     e = experiment(keys)
-    assert (effort.dataset_size(e, "num_train"), effort.dataset_size(e, "num_test")) == (train, test)
+    assert (workload.expected_dataset_size(e, "num_train"), workload.expected_dataset_size(e, "num_test")) == (
+        train,
+        test,
+    )
 
 
 @pytest.mark.parametrize("text", ["a: [1, {b: 2}]\nc: &x ~\nd: *x\n", "a: 1\na: 2", "a: [", "? x", "!!str 3", "x: 010"])

@@ -20,7 +20,7 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.plot.figure import load_matplotlib
+from fedtide.plot.figure import _load_matplotlib
 from helpers import run, small
 
 TINY: dict[str, Any] = {
@@ -37,7 +37,7 @@ RANDOM = {"policy.scheduler": "random"}
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
     """Close what plot() opens, and open no window."""
-    load_matplotlib().use("agg")
+    _load_matplotlib().use("agg")
     from matplotlib import pyplot
 
     yield

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedtide.core import memory_budget
-from fedtide.devices.duration import UniformDuration, first_duration, redraws
+from fedtide.devices.duration import UniformDuration, durations_vary, first_duration
 from fedtide.errors import FedtideError
 from fedtide.rng import stream
 
@@ -28,11 +28,11 @@ def test_a_fast_device_still_takes_time() -> None:
 
 
 def test_a_fleet_beyond_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_budget, "available_bytes", lambda: 2_000)
+    monkeypatch.setattr(memory_budget, "_available_bytes", lambda: 2_000)
     with pytest.raises(FedtideError, match=r"a fleet of 100 devices would need 2\.4 kB of memory.*fleet\.num_devices"):
         first_duration(UniformDuration(0.0, 1.0), 0, 100)
 
 
 def test_what_says_nothing_is_redrawn() -> None:
-    assert redraws(lambda seed, device, job: np.ones(len(device)))
-    assert not redraws(UniformDuration())
+    assert durations_vary(lambda seed, device, job: np.ones(len(device)))
+    assert not durations_vary(UniformDuration())

@@ -52,7 +52,7 @@ def test_every_example_is_tested() -> None:
 
 def test_shakespeare(monkeypatch: pytest.MonkeyPatch) -> None:
     play = "ACT I.\n\n" + "\n\n".join(f"ROLE {chr(65 + k)}.\n" + "What light is light? " * 99 for k in range(26))
-    monkeypatch.setattr("fedtide.data.shakespeare.load_plays", lambda folder, say: ([play], "made up"))
+    monkeypatch.setattr("fedtide.data.shakespeare._load_plays", lambda folder, say: ([play], "made up"))
     planned = fedtide.plan(EXAMPLES / "shakespeare.yaml")
     assert planned.summary["num_parameters"] == 64_089
     assert planned.summary["kept_share"]["mean"] > 0.9  # or nothing is learnt
@@ -130,7 +130,7 @@ def test_own_module() -> None:
 
 
 def test_experiment_file() -> None:
-    tree = config.read_file(EXAMPLES / "experiment.yaml")
+    tree = config.read_yaml_file(EXAMPLES / "experiment.yaml")
     experiment = config.experiment(tree, {"timeline": {"horizon": 0.5}, "learning": {"trainer": "torch"}})
     assert experiment.policy.age_base == 0.85
     assert len(fedtide.simulate(experiment).rounds) == 2
@@ -138,7 +138,7 @@ def test_experiment_file() -> None:
 
 def test_the_curve_of_the_experiment_file_rises() -> None:
     """As a first example it must be seen to learn: far above the 0.1 of a guess among ten labels."""
-    tree = config.read_file(EXAMPLES / "experiment.yaml")
+    tree = config.read_yaml_file(EXAMPLES / "experiment.yaml")
     accuracy = [each.test_accuracy for each in fedtide.simulate(config.experiment(tree)).rounds]
     assert len(accuracy) == 20
     assert accuracy[0] < 0.4

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import fedtide
-from fedtide.cli.main import version_line
+from fedtide.cli.main import _version_line
 from fedtide.extension import native
 
 ROOT = Path(__file__).parent.parent
@@ -75,4 +75,4 @@ def test_the_version_tells_kernel_and_path(monkeypatch, wanted, words):
     monkeypatch.delenv("FEDTIDE_ISA", raising=False)
     if wanted:
         monkeypatch.setenv("FEDTIDE_ISA", wanted)
-    assert words in version_line()
+    assert words in _version_line()

@@ -24,7 +24,7 @@ from fedtide.engine.system import make_trainer
 from fedtide.errors import RunFolderError
 from fedtide.runs import folder as run_folder
 from fedtide.runs import read_rounds, read_run
-from fedtide.runs.checkpoint import archive, narrow, read_checkpoint, widened
+from fedtide.runs.checkpoint import _archive, _widened, narrow_for_checkpoint, read_checkpoint
 from helpers import FakeTrainer
 from large_run import Enough, experiment, system, until
 
@@ -184,7 +184,7 @@ def test_memory_that_is_not_there_is_told_of_before_the_run(
 ) -> None:
     made, trainer = experiment(timeline, 1_000, **keys), FakeTrainer()
     built = system(made)
-    monkeypatch.setattr("fedtide.core.memory_budget.available_bytes", lambda: 3_000)
+    monkeypatch.setattr("fedtide.core.memory_budget._available_bytes", lambda: 3_000)
     with pytest.raises(fedtide.FedtideError, match=rf"^[^\n]*{says}[^\n]* would need [^\n]*$"):
         fedtide.simulate(made, tmp_path / "run", system=built, trainer=trainer)
     assert not trainer.jobs
@@ -195,16 +195,16 @@ def test_memory_that_is_not_there_is_told_of_before_the_run(
 
 
 def test_what_a_trainer_remembers_of_devices_is_told_of_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedtide.engine.preflight import check_room
+    from fedtide.engine.preflight import preflight_memory
     from fedtide.methods import Scaffold
 
     made = experiment("periodic", 1_000, learning={"trainer": "scaffold"}, policy={"aggregator": "scaffold"})
     built = system(made)
     trainer = make_trainer(built)
     assert isinstance(trainer, Scaffold)
-    monkeypatch.setattr("fedtide.core.memory_budget.available_bytes", lambda: 25_000)
+    monkeypatch.setattr("fedtide.core.memory_budget._available_bytes", lambda: 25_000)
     with pytest.raises(fedtide.FedtideError, match=r"learning.trainer=scaffold remembers of 40 devices"):
-        check_room(built, trainer, trainer.initial_model(0))
+        preflight_memory(built, trainer, trainer.initial_model(0))
 
 
 def test_an_archive_is_what_numpy_writes() -> None:
@@ -212,14 +212,14 @@ def test_an_archive_is_what_numpy_writes() -> None:
     arrays = {"version": 3, "name": "a", "models": np.stack(rows), "held": np.arange(4, dtype=np.uint8)}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
-    assert bytes(archive({**arrays, "models": rows})) == buffer.getvalue()
+    assert bytes(_archive({**arrays, "models": rows})) == buffer.getvalue()
 
 
 @pytest.mark.parametrize(("most", "kind"), [(0, "u1"), (255, "u1"), (256, "u2"), (65_536, "u4"), (2**32, "i8")])
 def test_narrow_columns_come_back(most: int, kind: str) -> None:
     values = np.array([0, most, most // 2])
-    assert narrow(values).dtype == np.dtype(kind)
-    assert widened(narrow(values), 3).tolist() == values.tolist()
+    assert narrow_for_checkpoint(values).dtype == np.dtype(kind)
+    assert _widened(narrow_for_checkpoint(values), 3).tolist() == values.tolist()
 
 
 @pytest.mark.parametrize(("large", "count"), [(0, 2), (10**9, 8)])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtide.core import versioned
-from fedtide.core.versioned import VersionedArray, VersionedDict, counts, versioned_array, versioned_dict
+from fedtide.core.versioned import VersionedArray, VersionedDict, versioned_array, versioned_counts, versioned_dict
 
 
 @given(st.integers(1, 40), st.lists(st.integers(0, 2**32), max_size=12), st.data())
@@ -85,7 +85,7 @@ def test_an_interrupted_change_leaves_the_earlier_one_whole(monkeypatch: pytest.
 @given(st.lists(st.integers(-3, 10**6), max_size=60), st.integers(1, 10**6))
 def test_counts(values: list[int], modulus: int) -> None:
     values = [each % modulus for each in values]
-    assert counts(np.array(values, np.int64)) == Counter(values)
+    assert versioned_counts(np.array(values, np.int64)) == Counter(values)
 
 
 def test_a_change_costs_nothing_that_grows_with_the_column() -> None:

@@ -15,7 +15,7 @@ from fedtide.engine.simulate import simulate
 from fedtide.engine.system import build
 from fedtide.runs import Ledger, RoundRecord
 from fedtide.studies.metrics import metric_named
-from fedtide.studies.results import RunResult, from_rounds
+from fedtide.studies.results import RunResult, results_from_rounds
 from helpers import FakeTrainer, small, small_dataset
 from stored import same
 
@@ -99,7 +99,7 @@ def test_a_resumed_run_counts_on(tmp_path: Path) -> None:
 
 
 def stored(*changes: Any) -> RunResult:
-    return from_rounds(small(*changes), run(*changes), NUM_PARAMETERS, None)
+    return results_from_rounds(small(*changes), run(*changes), NUM_PARAMETERS, None)
 
 
 def test_stored_results_have_what_was_counted() -> None:

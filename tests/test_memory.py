@@ -19,7 +19,7 @@ from fedtide.parts import checks, registry
 from fedtide.runs import Ledger, RoundRecord, read_rounds
 from fedtide.runs import folder as run_folder
 from fedtide.runs.checkpoint import read_checkpoint
-from fedtide.runs.record import Scores, costs, round_record
+from fedtide.runs.record import Scores, record_costs, round_record
 from helpers import FakeTrainer, small, small_dataset
 from remembering import KEYS, OUTAGE, Control
 
@@ -119,7 +119,7 @@ def test_a_codecs_memory_stays_as_it_was_when_its_packet_is_lost() -> None:
     for tick in made.ticks:
         before = {k: each["left"] for k, each in state.devices.get("codec", {}).items()}
         state, info = step(made.rules, state, tick, Simulated(made, trainer))
-        record = round_record(info, Scores(), Ledger(), costs(made, 300))
+        record = round_record(info, Scores(), Ledger(), record_costs(made, 300))
         found = {k: each["left"] for k, each in state.devices.get("codec", {}).items()}
         for device in range(6):
             same = np.array_equal(before.get(device, ()), found.get(device, ()))
@@ -301,7 +301,7 @@ def test_a_part_without_memory_stays_a_plain_function(tmp_path: Path) -> None:
         wanted = mine(tmp_path, source, kind)
         made = registry.part(kind, f"{tmp_path / 'mine.py'}:mine", {})
         assert inspect.isfunction(made.policy)
-        assert not checks.remembers(made)
+        assert not checks.part_remembers(made)
         simulated(wanted, tmp_path / kind)
         state = state_of(tmp_path / kind, wanted)
         assert not state.memory

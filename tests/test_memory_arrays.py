@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fedtide.errors import FedtideError
-from fedtide.runs.checkpoint import from_arrays, to_arrays
+from fedtide.runs.checkpoint import _from_arrays, _to_arrays
 
 names = st.sampled_from(["m", "v", "layer.0.weight", "x-1", "memory", "devices"])
 some = arrays.arrays(
@@ -43,14 +43,14 @@ def archived(found: dict[str, Any]) -> dict[str, Any]:
 
 @given(server, fleet)
 def test_memory_comes_back_through_an_archive(memory: Any, devices: Any) -> None:
-    again = from_arrays(archived({"format": np.array(2), **to_arrays(memory, devices)}))
+    again = _from_arrays(archived({"format": np.array(2), **_to_arrays(memory, devices)}))
     assert plain(again[0]) == plain(memory)
     assert plain(again[1]) == plain(devices)
 
 
 def test_equal_rows_are_stacked_and_others_are_not() -> None:
     row = {3: {"residual": np.ones(4, np.float32)}, 1: {"residual": np.zeros(4, np.float32)}}
-    found = to_arrays(
+    found = _to_arrays(
         {"aggregator": {"m": np.arange(3.0)}}, {"codec": row, "trainer": {2: {"x": np.ones(2)}, 5: {"x": np.ones(3)}}}
     )
     assert {name: each.shape for name, each in found.items()} == {
@@ -67,8 +67,8 @@ def test_equal_rows_are_stacked_and_others_are_not() -> None:
 
 def test_nothing_remembered_is_nothing_written() -> None:
     for memory, devices in (({}, {}), ({"aggregator": {}}, {"codec": {}})):
-        assert to_arrays(memory, devices) == {}
-    assert from_arrays({"models": np.zeros(3)}) == ({}, {})
+        assert _to_arrays(memory, devices) == {}
+    assert _from_arrays({"models": np.zeros(3)}) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -83,15 +83,15 @@ def test_nothing_remembered_is_nothing_written() -> None:
 )
 def test_what_a_checkpoint_cannot_hold(array: Any, says: str) -> None:
     with pytest.raises(FedtideError, match=says):
-        to_arrays({"aggregator": {"m": array}}, {})
+        _to_arrays({"aggregator": {"m": array}}, {})
     with pytest.raises(FedtideError, match=says.replace("aggregator", "codec")):
-        to_arrays({}, {"codec": {0: {"m": array}}})
+        _to_arrays({}, {"codec": {0: {"m": array}}})
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "m.npy", "../x", "a b", "x" * 101, 7, "é\n"])
 def test_names_that_no_archive_keeps_apart(name: Any) -> None:
     with pytest.raises(FedtideError, match="memory has the name") as caught:
-        to_arrays({"aggregator": {name: np.zeros(1)}}, {})
+        _to_arrays({"aggregator": {name: np.zeros(1)}}, {})
     assert "\n" not in str(caught.value)
 
 
@@ -107,4 +107,4 @@ def test_names_that_no_archive_keeps_apart(name: Any) -> None:
 )
 def test_arrays_that_do_not_belong_together(found: Any) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
-        from_arrays(found)
+        _from_arrays(found)

@@ -102,7 +102,7 @@ def test_a_run_with_another_file_is_not_resumed(here: Path) -> None:
 
 def test_a_study_does_a_run_with_another_file_anew(here: Path) -> None:
     from fedtide.studies import spec
-    from fedtide.studies.run import missing, run_study
+    from fedtide.studies.run import missing_runs, run_study
     from fedtide.studies.store import Store
 
     def study() -> spec.Study:
@@ -110,9 +110,9 @@ def test_a_study_does_a_run_with_another_file_anew(here: Path) -> None:
 
     store = Store(here / "results")
     assert run_study(study(), store, workers=1) == []
-    assert missing(study(), store) == []
+    assert missing_runs(study(), store) == []
     Path("capacity.txt").write_text("3.0")
-    assert len(missing(study(), store)) == 1
+    assert len(missing_runs(study(), store)) == 1
 
 
 HELPED = """
@@ -145,15 +145,15 @@ def test_what_a_file_imports_from_beside_it_belongs_to_it(here: Path, files: dic
     for place, text in files.items():
         Path(place).parent.mkdir(exist_ok=True)
         Path(place).write_text(text)
-    first = user_code.source_digest("helped.py:helped")
+    first = user_code.user_source_digest("helped.py:helped")
     changed = set()
     for place, text in files.items():
         Path(place).write_text(f"{text}\n# edited")
-        changed |= {place} if user_code.source_digest("helped.py:helped") != first else set()
+        changed |= {place} if user_code.user_source_digest("helped.py:helped") != first else set()
         Path(place).write_text(text)
     assert changed == counts
-    assert user_code.source_digest("helped.py:helped") == first
-    assert user_code.source_digest("own.py:Constant") == sha("own.py")  # it imports nothing from here
+    assert user_code.user_source_digest("helped.py:helped") == first
+    assert user_code.user_source_digest("own.py:Constant") == sha("own.py")  # it imports nothing from here
 
 
 def test_an_edited_helper_is_run_anew_and_with_its_new_content(here: Path) -> None:
@@ -180,7 +180,7 @@ def test_files_beside_a_form_are_found_from_anywhere(here: Path, monkeypatch: py
     read = config.experiment("../mine.yaml")
     assert read.radio.channel.args == {"path": str(here / "capacity.txt")}
     assert len(fedtide.simulate(read).rounds) == 4
-    with user_code.search_folder(here):  # as `fedtide resume` does
+    with user_code.search_user_folder(here):  # as `fedtide resume` does
         assert len(fedtide.simulate(experiment(name, path="capacity.txt"), "../run").rounds) == 4
 
 
@@ -188,7 +188,7 @@ def test_two_files_of_one_name_are_told_apart(here: Path, monkeypatch: pytest.Mo
     (here / "else").mkdir()
     (here / "else" / "capacity.txt").write_text("5.0")
     monkeypatch.chdir(here / "else")
-    with user_code.search_folder(here), pytest.raises(FedtideError, match=r"capacity\.txt is there twice"):
+    with user_code.search_user_folder(here), pytest.raises(FedtideError, match=r"capacity\.txt is there twice"):
         policy_files(experiment())
 
 
@@ -206,13 +206,13 @@ def test_an_object_from_python_names_its_file(here: Path, monkeypatch: pytest.Mo
 def test_the_demo_names_files_in_full_and_keeps_arguments(here: Path) -> None:
     pytest.importorskip("flwr")
     from fedtide.deploy.demo import Demo, demo_terms
-    from fedtide.deploy.settings import Deployment, Terms, doubts
+    from fedtide.deploy.settings import Deployment, Terms, deployment_doubts
 
     changes = config.dump(experiment(path="capacity.txt", words="some"))["radio"]
     made = demo_terms(Demo(num_nodes=3, data="synthetic"), {"radio": changes, "policy": {"limit": 2}}).experiment.radio
     assert made.channel.name == f"{here}/own.py:Constant"
     assert made.channel.args == {"path": str(here / "capacity.txt"), "words": "some"}
-    found = doubts(Terms(experiment(), Deployment()))
+    found = deployment_doubts(Terms(experiment(), Deployment()))
     assert any(each.startswith("radio.channel.path=capacity.txt: ") for each in found)
 
 

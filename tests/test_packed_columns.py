@@ -14,10 +14,10 @@ from fedtide.runs import record
 from fedtide.runs.record import (
     MOST_COLUMN_ENTRIES,
     SHORT_COLUMN_ENTRIES,
-    pack_column,
-    read_column,
-    unpack_column,
-    write_column,
+    _pack_column,
+    _read_column,
+    _unpack_column,
+    _write_column,
 )
 
 TYPES = [np.int64, np.float64]
@@ -25,11 +25,11 @@ TYPES = [np.int64, np.float64]
 
 @given(st.sampled_from(TYPES).flatmap(lambda kind: arrays.arrays(kind, st.integers(0, 300))))
 def test_packed_columns_come_back_to_the_bit(values: Any) -> None:
-    text = pack_column(values)
-    again = unpack_column(text)
+    text = _pack_column(values)
+    again = _unpack_column(text)
     assert again.dtype == values.dtype
     assert again.tobytes() == values.tobytes()  # NaN, -0.0 and the ends of int64 included
-    assert pack_column(again) == text
+    assert _pack_column(again) == text
 
 
 wholes = st.lists(
@@ -40,9 +40,9 @@ reals = st.lists(st.floats(allow_nan=False), min_size=SHORT_COLUMN_ENTRIES + 1, 
 
 @given(wholes | reals)
 def test_long_lists_are_packed_and_come_back_with_their_types(values: list[Any]) -> None:
-    text = write_column(values)
+    text = _write_column(values)
     assert isinstance(text, str)
-    again = read_column(text)
+    again = _read_column(text)
     assert again == values
     assert [type(each) for each in again] == [type(each) for each in values]
 
@@ -61,17 +61,17 @@ def test_long_lists_are_packed_and_come_back_with_their_types(values: list[Any])
     ids=["none", "short", "short floats", "mixed", "beyond int64", "bool", "null"],
 )
 def test_what_is_short_or_no_column_stays_a_list(values: list[Any]) -> None:
-    assert write_column(values) is values
-    assert read_column(values) is values
+    assert _write_column(values) is values
+    assert _read_column(values) is values
 
 
 def test_a_quarter_of_a_million_devices() -> None:
     ready = np.sort(np.random.default_rng(0).choice(1_000_000, 250_000, replace=False))
-    assert len(pack_column(ready)) < 150_000
+    assert len(_pack_column(ready)) < 150_000
 
 
 BOMB = f"<i8:{base64.b64encode(zlib.compress(bytes(8 * MOST_COLUMN_ENTRIES + 8))).decode()}"
-GOOD = pack_column(np.arange(1000))
+GOOD = _pack_column(np.arange(1000))
 
 
 @pytest.mark.parametrize(
@@ -94,17 +94,17 @@ GOOD = pack_column(np.arange(1000))
 )
 def test_what_is_no_column(value: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says) as caught:
-        read_column(value)
+        _read_column(value)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [list(range(11)), pack_column(np.arange(11))])
+@pytest.mark.parametrize("value", [list(range(11)), _pack_column(np.arange(11))])
 def test_a_column_of_more_devices_than_there_are(value: Any) -> None:
-    assert len(read_column(value, 11)) == 11
+    assert len(_read_column(value, 11)) == 11
     with pytest.raises(ValueError, match="10"):
-        read_column(value, 10)
+        _read_column(value, 10)
 
 
 def test_big_endian_numbers_are_the_same_numbers() -> None:
-    assert pack_column(np.arange(9, dtype=">i8")) == pack_column(np.arange(9)) != pack_column(np.arange(9.0))
-    assert record.unpack_column(pack_column(np.arange(9, dtype=">f8"))).tolist() == list(range(9))
+    assert _pack_column(np.arange(9, dtype=">i8")) == _pack_column(np.arange(9)) != _pack_column(np.arange(9.0))
+    assert record._unpack_column(_pack_column(np.arange(9, dtype=">f8"))).tolist() == list(range(9))

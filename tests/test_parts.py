@@ -15,7 +15,7 @@ from rich.console import Console
 import fedtide
 from fedtide import config
 from fedtide.cli.main import app
-from fedtide.cli.parts import described, type_text
+from fedtide.cli.parts import _type_text, described_kind
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
 from fedtide.parts.kinds import KINDS, builtin_parts
@@ -129,7 +129,7 @@ def test_nothing_is_cut_off_or_wider_than_the_terminal(
     assert max(map(len, text.splitlines())) <= width
     together = re.sub(r"\s", "", text)
     for each in [kind] if kind else KINDS:
-        told = described(each)
+        told = described_kind(each)
         for name, part in told["parts"].items():
             assert name in text
             assert re.sub(r"\s", "", part["about"].split(". ")[0])[:20] in together
@@ -189,7 +189,7 @@ def test_parts_of_installed_packages_are_listed_also_those_that_cannot_be_loaded
         SimpleNamespace(name="mnist", load=broken, value="bad:hides ours"),
     ]
     monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "fedtide.data" else [])
-    listed = described("data")["parts"]
+    listed = described_kind("data")["parts"]
     assert listed["theirs"]["from"] == "pack.age:theirs"
     assert listed["theirs"]["about"] == "Theirs. It makes a data set."
     assert listed["theirs"]["parameters"]["share"] == {
@@ -217,7 +217,7 @@ def test_parts_of_installed_packages_are_listed_also_those_that_cannot_be_loaded
     ],
 )  # fmt: skip
 def test_types_as_a_user_says_them(wanted: Any, said: str) -> None:
-    assert type_text(wanted) == said
+    assert _type_text(wanted) == said
 
 
 def test_keys_tell_the_names_of_parts() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.deploy.settings import check_timeline
+from fedtide.deploy.settings import check_deployment_timeline
 from fedtide.engine.system import build
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.radio.channel import Rayleigh
@@ -115,7 +115,7 @@ def test_refused(words: list[str], says: str) -> None:
 
 def test_a_deployments_clock_goes_by_its_key() -> None:
     with pytest.raises(FedtideError, match=r"a deployment aggregates every period"):
-        check_timeline(config.experiment({"timeline": {"name": {"name": "buffered", "waits": False}}}))
+        check_deployment_timeline(config.experiment({"timeline": {"name": {"name": "buffered", "waits": False}}}))
 
 
 def test_a_mapping_over_a_file_that_has_arguments(tmp_path: Path) -> None:

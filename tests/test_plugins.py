@@ -12,7 +12,7 @@ import pytest
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts import checks, registry
 from fedtide.parts.registry import resolve
-from fedtide.parts.user_code import source_digest
+from fedtide.parts.user_code import user_source_digest
 
 SOURCE = """
 from dataclasses import dataclass
@@ -183,8 +183,8 @@ def test_a_function_without_python_text() -> None:
 
 
 def test_source_digest_follows_the_file(file: Path) -> None:
-    before = source_digest(f"{file}:first")
-    assert before == source_digest(f"{file}:Every") is not None
+    before = user_source_digest(f"{file}:first")
+    assert before == user_source_digest(f"{file}:Every") is not None
     file.write_text(SOURCE + "\n")
-    assert source_digest(f"{file}:first") != before
-    assert source_digest("random") is source_digest("a.b:c") is None
+    assert user_source_digest(f"{file}:first") != before
+    assert user_source_digest("random") is user_source_digest("a.b:c") is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedtide import config
-from fedtide.codec.sparse_quantized import SparseQuantized, bit_count, max_kept
+from fedtide.codec.sparse_quantized import SparseQuantized, _bit_count, max_kept
 from fedtide.data.synthetic import synthetic
 from fedtide.engine.system import System, build
 from fedtide.engine.ticks import planned
@@ -88,7 +88,7 @@ def test_fair_symbols_between_the_frameworks() -> None:
 
 
 def test_bit_count_of_the_papers_model() -> None:
-    counts = bit_count(D, np.arange(D + 1, dtype=float), 4)
+    counts = _bit_count(D, np.arange(D + 1, dtype=float), 4)
     assert counts[0] == 32
     assert counts[1] == pytest.approx(50.4, abs=0.05)
     assert counts.argmax() == 20556
@@ -118,7 +118,7 @@ def test_largest_r_is_not_a_bisection(budget: float, kept: int) -> None:
 
 def test_just_below_all_of_it() -> None:
     """With whole bits, 87391 is the next smaller budget; f(18428) = 87391.44 lies between the two."""
-    assert bit_count(D, 18427, 4) < 87391 < bit_count(D, 18428, 4) < 87392 < bit_count(D, 18429, 4)
+    assert _bit_count(D, 18427, 4) < 87391 < _bit_count(D, 18428, 4) < 87392 < _bit_count(D, 18429, 4)
 
 
 def test_variance_at_full_size_is_far_below_the_papers_bound() -> None:

@@ -21,9 +21,9 @@ from fedtide.runs import (
     RoundRecord,
     RunFolder,
     is_complete,
-    read_header,
     read_rounds,
     read_run,
+    read_run_header,
 )
 from helpers import FakeTrainer, run, small
 
@@ -41,7 +41,7 @@ def test_everything_is_there(tmp_path: Path) -> None:
     result = run(EXPERIMENT, tmp_path / "deep" / "run")
     folder = tmp_path / "deep" / "run"
     assert set(contents(folder)) == {"experiment.yaml", "versions.json", "rounds.jsonl", "checkpoint.npz", "model.npy"}
-    assert read_header(folder).experiment == EXPERIMENT
+    assert read_run_header(folder).experiment == EXPERIMENT
     assert read_rounds(folder) == result.rounds
     assert np.array_equal(np.load(folder / "model.npy"), result.model)
     assert is_complete(folder)
@@ -348,7 +348,7 @@ def test_the_remedy_that_the_message_gives_works(tmp_path: Path, what: str) -> N
 
 def test_not_a_run_folder(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"no experiment\.yaml"):
-        read_header(tmp_path)
+        read_run_header(tmp_path)
     assert read_rounds(tmp_path) == []
     assert not is_complete(tmp_path)
 

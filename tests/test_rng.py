@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedtide.rng import PURPOSES, key, stream
+from fedtide.rng import PURPOSES, stream, stream_key
 
 
 def test_purposes_keep_their_numbers() -> None:
@@ -27,7 +27,7 @@ def test_golden_values() -> None:
     assert stream(0, "duration").random(2).tolist() == GOLDEN_DURATION
     assert stream(7, "fading", 3).standard_normal(2).tolist() == GOLDEN_FADING
     assert stream(2**62, "compress", 5, 9).permutation(8).tolist() == GOLDEN_COMPRESS
-    assert key(1, "dropout", 2, 3) == GOLDEN_KEY
+    assert stream_key(1, "dropout", 2, 3) == GOLDEN_KEY
 
 
 GOLDEN_DURATION = [0.6771968569751019, 0.2429867485428212]
@@ -42,7 +42,7 @@ def test_same_address_same_numbers_and_no_state_between_calls() -> None:
     assert stream(1, "batches", 2, 3).random() == stream(1, "batches", 2, 3).random() != first.random()
 
 
-@pytest.mark.parametrize("draw", [lambda *a: stream(*a).random(), key])
+@pytest.mark.parametrize("draw", [lambda *a: stream(*a).random(), stream_key])
 def test_every_part_of_an_address_counts(draw: object) -> None:
     addresses = [
         (seed, purpose, *index)

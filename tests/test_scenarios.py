@@ -13,13 +13,13 @@ from click.testing import CliRunner
 import fedtide
 from fedtide import config
 from fedtide.cli.main import app
-from fedtide.cli.parts import presets
+from fedtide.cli.parts import _presets
 from fedtide.config import Part
 from fedtide.config import presets as config_presets
-from fedtide.config.presets import scenario
+from fedtide.config.presets import load_scenario
 from fedtide.errors import FedtideError
-from fedtide.runs import RoundRecord, read_header
-from fedtide.studies.run import missing, run_study
+from fedtide.runs import RoundRecord, read_run_header
+from fedtide.studies.run import missing_runs, run_study
 from fedtide.studies.spec import read_study
 from fedtide.studies.store import Store
 from helpers import EXAMPLES
@@ -33,7 +33,7 @@ def invoke(*words: str) -> Any:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in the place of the package's."""
-    monkeypatch.setattr(config_presets, "folder", lambda: tmp_path)
+    monkeypatch.setattr(config_presets, "_folder", lambda: tmp_path)
     return tmp_path
 
 
@@ -143,7 +143,7 @@ def test_files_that_are_none(folder: Path, text: str, says: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_says_what_world_it_is_and_nothing_else(name: str) -> None:
-    found = scenario(name)
+    found = load_scenario(name)
     assert found.text.startswith(f"# {found.about}\n")
     assert found.keys.keys() <= {"data", "fleet", "timeline", "radio", "policy", "codec", "learning"}
     assert all(isinstance(group, dict) for group in found.keys.values())
@@ -161,7 +161,7 @@ def test_the_lists() -> None:
     assert all(name in text for name in NAMES)
     assert len(text.splitlines()) <= 3 * len(NAMES) + 4  # no column of single words
     assert all(f"{row['data']}, N = {row['num_devices']}, {row['radio']}" in text for row in rows.values())
-    assert presets()["scenario"] == {name: row["about"] for name, row in rows.items()}  # in `fedtide parts`
+    assert _presets()["scenario"] == {name: row["about"] for name, row in rows.items()}  # in `fedtide parts`
     assert json.loads(invoke("run", "--keys", "--json").stdout)["scenario"]["choices"] == [*NAMES, None]
 
 
@@ -187,7 +187,7 @@ def test_run_by_name(tmp_path: Path) -> None:
     words = ["data.name=synthetic", "data.num_train=400", "data.num_test=50", "timeline.horizon=1"]
     found = invoke("run", "scenario=paper", *words, "learning.model=softmax", "--out", str(tmp_path / "r"), "--json")
     assert found.exit_code == 0, found.stderr
-    assert read_header(tmp_path / "r").experiment.scenario == "paper"
+    assert read_run_header(tmp_path / "r").experiment.scenario == "paper"
     file = str(EXAMPLES / "worlds" / "paper.yaml")
     again = invoke("run", file, *words, "learning.model=softmax", "--out", str(tmp_path / "r"), "--json")
     assert again.stdout == found.stdout  # by whatever name, it is the same run
@@ -204,7 +204,7 @@ every_scenario = pytest.mark.parametrize("name", NAMES)
 
 @every_scenario
 def test_its_file_says_whom_it_follows_and_what_differs(name: str) -> None:
-    found = scenario(name)
+    found = load_scenario(name)
     head = [line for line in found.text.split("\n\n")[0].splitlines() if line]
     assert all(line.startswith("#") for line in head)
     assert 20 < len(found.about) < 110
@@ -253,7 +253,7 @@ def test_stopped_and_resumed_to_the_same_bytes(name: str, stop_after: int, tmp_p
 
     with pytest.raises(KeyboardInterrupt):
         fedtide.simulate(experiment, tmp_path / "run", on_round=stop)
-    fedtide.simulate(read_header(tmp_path / "run").experiment, tmp_path / "run")
+    fedtide.simulate(read_run_header(tmp_path / "run").experiment, tmp_path / "run")
     whole = fedtide.simulate(experiment, tmp_path / "whole", threads=2)
     assert result_of(tmp_path / "run") == result_of(tmp_path / "whole")
     assert any(sum(each.weight) > 0 for each in whole.rounds)
@@ -265,13 +265,13 @@ def test_studied_with_two_seeds_and_found_again(name: str, tmp_path: Path) -> No
     base = shrunk(name, **{"timeline.horizon": 4 * config.experiment(scenario=name).timeline.period})
     path.write_text(json.dumps({"version": 1, "name": "worlds", "base": base, "seeds": 2}))
     assert not run_study(read_study(path), store, workers=1, backend="here")
-    assert missing(read_study(path), store) == []
+    assert missing_runs(read_study(path), store) == []
     by_hand = {
         key: value for key, value in config.dump(config.experiment(base)).items() if key not in ("scenario", "seed")
     }
     path.write_text(json.dumps({"version": 1, "name": "by hand", "base": by_hand, "seeds": 2}))
-    assert missing(read_study(path), store) == []
-    assert len(missing(read_other(path), store)) == 2
+    assert missing_runs(read_study(path), store) == []
+    assert len(missing_runs(read_other(path), store)) == 2
 
 
 def read_other(path: Path) -> Any:

@@ -17,7 +17,7 @@ from fedtide.runs import RoundRecord
 from helpers import FakeTrainer, small, small_dataset
 from remembering import OUTAGE
 
-MEMORY = [name for name in builtin_parts("scheduler") if checks.remembers(registry.resolve("scheduler", name, {}))]
+MEMORY = [name for name in builtin_parts("scheduler") if checks.part_remembers(registry.resolve("scheduler", name, {}))]
 ASKING = [
     name for name in builtin_parts("scheduler") if Policy(registry.resolve("scheduler", name, {}), 1, None, None).needs
 ]

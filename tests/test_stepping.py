@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtide.engine.system import System, build
-from fedtide.runs import identity
+from fedtide.runs import run_identity
 from fedtide.timeline import clock as timeline_clock
-from fedtide.timeline.clock import Span, Ticks, VersionTimes, since, span_of, start_times
-from fedtide.timeline.timelines import Buffered, PerArrival, Periodic, Synchronous, arrivals
+from fedtide.timeline.clock import Span, Ticks, VersionTimes, clock_span, start_times, ticks_since
+from fedtide.timeline.timelines import Buffered, PerArrival, Periodic, Synchronous, _arrivals
 from fedtide.types import Tick
 from helpers import FakeTrainer, constant_clock, run, small, small_dataset, ticks_of
 
@@ -48,7 +48,7 @@ def test_how_long_a_timeline_is_without_going_through_it(timeline: Any, duration
     if told is None:
         assert isinstance(timeline, Buffered) or max(duration) > timeline.round_duration
     else:
-        assert told == span_of(listed)
+        assert told == clock_span(listed)
 
 
 @given(durations, st.sampled_from([0.0, 0.1, 1 / 3]), st.integers(0, 11), st.integers(1, 40))
@@ -60,11 +60,13 @@ def test_arrivals_that_fall_on_the_horizon_to_the_bit(
     for _ in range(number):
         time = time + duration[device % len(duration)] + upload
     for horizon in (time, float(np.nextafter(time, 0)), float(np.nextafter(time, 1e9))):
-        assert arrivals(np.array(duration), upload, horizon) == span_of(ticks_of(PerArrival(upload), duration, horizon))
+        assert _arrivals(np.array(duration), upload, horizon) == clock_span(
+            ticks_of(PerArrival(upload), duration, horizon)
+        )
 
 
 def test_nobody_arrives() -> None:
-    assert arrivals(np.array([3.0, np.inf]), 0.0, 2.0) == Span(0, 0.0)
+    assert _arrivals(np.array([3.0, np.inf]), 0.0, 2.0) == Span(0, 0.0)
 
 
 @given(st.sampled_from(TIMELINES), durations, horizons, st.data())
@@ -77,13 +79,13 @@ def test_stepped_or_listed_it_is_the_same(
         patch.setattr(timeline_clock, "LISTED", data.draw(st.sampled_from([0, 1_000])))
         ticks = Ticks(lambda: timeline(clock), clock.num_devices, timeline.span(clock, data.draw(st.booleans())))
         assert len(listed) <= 2 or ticks._list is None
-        assert (len(ticks), span_of(ticks)) == (len(listed), span_of(listed))
+        assert (len(ticks), clock_span(ticks)) == (len(listed), clock_span(listed))
         for index in data.draw(
             st.lists(st.integers(-len(listed), len(listed) - 1), max_size=6) if listed else st.just([])
         ):
             assert plain([ticks[index]]) == plain([listed[index]])
         first, step = data.draw(st.integers(1, len(listed) + 1)), data.draw(st.sampled_from([None, 1, 2, -1]))
-        assert plain(since(ticks, first)) == plain(since(listed, first)) == plain(listed[first - 1 :])
+        assert plain(ticks_since(ticks, first)) == plain(ticks_since(listed, first)) == plain(listed[first - 1 :])
         assert plain(ticks[first - 1 :: step]) == plain(listed[first - 1 :: step])
         version = np.array(data.draw(st.lists(st.integers(1, len(listed) + 1), max_size=4)), np.int64)
         fresh = VersionTimes(Ticks(lambda: timeline(clock), clock.num_devices, timeline.span(clock, True)))
@@ -153,13 +155,13 @@ def test_a_long_timeline_is_not_held_in_memory() -> None:
 def test_the_identity_of_a_large_fleets_timeline(monkeypatch: pytest.MonkeyPatch) -> None:
     """It knows how long it is and how it begins."""
     system = _built(small({"fleet": {"num_devices": 8}}))
-    whole = identity(system, FakeTrainer())["timeline"]
+    whole = run_identity(system, FakeTrainer())["timeline"]
     for module in ("fedtide.runs.manifest", "fedtide.timeline.clock"):
         monkeypatch.setattr(sys.modules[module], "LARGE_FLEET_DEVICES", 7)
     large = _built(small({"fleet": {"num_devices": 8}}))
-    brief = identity(large, FakeTrainer())["timeline"]
+    brief = run_identity(large, FakeTrainer())["timeline"]
     assert brief != whole
     others = [small({"fleet": {"num_devices": 8}}, tree) for tree in ({"seed": 4}, {"timeline": {"horizon": 3.5}})]
-    assert len({brief, *(identity(_built(each), FakeTrainer())["timeline"] for each in others)}) == 3
+    assert len({brief, *(run_identity(_built(each), FakeTrainer())["timeline"] for each in others)}) == 3
     handed = large._replace(ticks=[Tick(each.index, each.time / 2, each.ready, each.start) for each in large.ticks])
-    assert identity(handed, FakeTrainer())["timeline"].isalnum()
+    assert run_identity(handed, FakeTrainer())["timeline"].isalnum()

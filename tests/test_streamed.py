@@ -12,7 +12,7 @@ import pytest
 import fedtide
 from aggregation import aggregated, cohort, stepped
 from fedtide.aggregate.averages import AverageModels, Mix
-from fedtide.aggregate.base import lift
+from fedtide.aggregate.base import as_aggregator
 from fedtide.codec.base import Packet
 from fedtide.engine import devices as simulated_devices
 from fedtide.engine.devices import Simulated
@@ -104,7 +104,7 @@ def stacked(model: Any, starts: Any, updates: Any, weights: Any, age: Any) -> An
 def test_a_streamed_run_is_one_with_all_updates_at_once() -> None:
     wanted = small(ROOMY)
     system = build(wanted, dataset=small_dataset())
-    own = system._replace(policy=system.policy._replace(aggregator=lift(stacked)))
+    own = system._replace(policy=system.policy._replace(aggregator=as_aggregator(stacked)))
     trainer, model = FakeTrainer(300), FakeTrainer(300).initial_model(0)
     one = other = initial_state(model, 20)
     with lots_of(3):

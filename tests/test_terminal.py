@@ -16,9 +16,9 @@ from fedtide import config
 from fedtide.cli import progress as shown
 from fedtide.cli.console import out
 from fedtide.cli.main import app
-from fedtide.cli.progress import default_folder, folder_name
-from fedtide.report.summary import chance
-from fedtide.report.terminal import TableColumn, curve_lines, listed, pairs
+from fedtide.cli.progress import _folder_name, default_folder
+from fedtide.report.summary import chance_accuracy
+from fedtide.report.terminal import TableColumn, terminal_curve, terminal_list, terminal_pairs
 from helpers import EXAMPLES
 
 SMALL = {
@@ -92,7 +92,7 @@ ROW = ("[bold]contradicted[/] claim", "1,234", "by looking at it long enough")
 
 @pytest.mark.parametrize("width", range(20, 100))
 def test_a_table_breaks_between_words_only(width):
-    lines = rendered(listed(COLUMNS, [ROW], width, "a title"), width)
+    lines = rendered(terminal_list(COLUMNS, [ROW], width, "a title"), width)
     assert max(map(len, lines)) <= width
     words = " ".join(lines).split()
     assert set(words) >= {"contradicted", "claim", "1,234", "looking", "enough", "title"}
@@ -104,12 +104,12 @@ def test_a_table_breaks_between_words_only(width):
 def test_a_hostile_label_stays_in_the_room(word):
     from rich.markup import escape
 
-    for made in (listed(COLUMNS, [(escape(word), "1", "2")], 60), pairs({"a": word}, 60)):
+    for made in (terminal_list(COLUMNS, [(escape(word), "1", "2")], 60), terminal_pairs({"a": word}, 60)):
         assert max(map(len, rendered(made, 60))) <= 60
 
 
 def test_the_curve_is_drawn_on_0_to_1_with_a_chance_line():
-    lines = str(curve_lines([0.0, 4.0], [0.05, 0.05], 40, chance=0.3)).splitlines()
+    lines = str(terminal_curve([0.0, 4.0], [0.05, 0.05], 40, chance=0.3)).splitlines()
     assert lines[0].startswith(" 1.00 ┤")
     assert lines[7] == " 0.30 ┤" + "┄" * 33  # the third row from below ends at 0.3
     assert lines[9] == "      │" + "▄" * 33  # half of the lowest tenth
@@ -117,10 +117,10 @@ def test_the_curve_is_drawn_on_0_to_1_with_a_chance_line():
     assert lines[11].split() == ["0", "4"]
     assert "chance, 0.3" in lines[-1]
     assert all(each.strip("│ ") == "" for each in lines[1:7])
-    above = curve_lines([0.0, 4.0], [0.9, 0.9], 40, chance=0.3)
+    above = terminal_curve([0.0, 4.0], [0.9, 0.9], 40, chance=0.3)
     assert str(above).splitlines()[7] == " 0.30 ┤" + "┄" * 33  # seen through the columns, which are as high as before
     assert sum(span.style == "cyan reverse" for span in above.spans) == 33
-    full = str(curve_lines([0.0, 4.0], [1.0, 1.0], 40)).splitlines()
+    full = str(terminal_curve([0.0, 4.0], [1.0, 1.0], 40)).splitlines()
     assert full[0] == " 1.00 ┤" + "█" * 33
     assert "┄" not in "".join(full)
     assert "chance" not in "".join(full)
@@ -137,7 +137,7 @@ def test_the_curve_is_drawn_on_0_to_1_with_a_chance_line():
     ],
 )
 def test_chance(data, wanted):
-    assert chance(config.Experiment.model_construct(data=config.Data(**data))) == wanted
+    assert chance_accuracy(config.Experiment.model_construct(data=config.Data(**data))) == wanted
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_chance(data, wanted):
     ],
 )
 def test_a_folder_is_named_by_what_a_person_would_look_for(keys, name):
-    made = folder_name(config.experiment(keys))
+    made = _folder_name(config.experiment(keys))
     assert re.fullmatch(re.escape(name) + "-[0-9a-f]{8}", made)
 
 
@@ -168,12 +168,12 @@ def test_a_folder_name_is_safe(part, word):
     experiment = base.model_copy(update={"policy": base.policy.model_copy(update={"scheduler": config.Part(part)})})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "digest", lambda _: "0123456789abcdef")
-        assert folder_name(experiment) == f"periodic-{word}-mnist-s0-01234567"
+        assert _folder_name(experiment) == f"periodic-{word}-mnist-s0-01234567"
 
 
 def test_folders_of_the_old_naming_are_found(place, tmp_path):
     experiment = config.experiment(SMALL)
-    new = tmp_path / folder_name(experiment)
+    new = tmp_path / _folder_name(experiment)
     assert default_folder(experiment, tmp_path) == new
     old = tmp_path / f"periodic-proposed-shards-{config.digest(experiment)[:8]}"
     old.mkdir()
@@ -190,7 +190,7 @@ def test_folders_of_the_old_naming_are_found(place, tmp_path):
 def test_a_study_keeps_bar_and_times(monkeypatch, width, name):
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     monkeypatch.setattr(shown, "err", console)
-    bar, task = shown.bar(name, 10.0, "{task.fields[done]}/{task.fields[runs]} runs", done=12, runs=100)
+    bar, task = shown._bar(name, 10.0, "{task.fields[done]}/{task.fields[runs]} runs", done=12, runs=100)
     bar.update(task, completed=10.0)
     (line,) = rendered(bar.get_renderable(), width)
     assert len(line) <= width

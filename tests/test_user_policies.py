@@ -14,8 +14,8 @@ import fedtide
 from fedtide.engine.system import build, make_trainer
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts import user_code
-from fedtide.report.plan import plan_rows
-from fedtide.runs import RunFolder, read_header
+from fedtide.report.plan import _plan_rows
+from fedtide.runs import RunFolder, read_run_header
 from helpers import FakeTrainer, run, small, small_dataset
 
 HEAD = """
@@ -262,7 +262,7 @@ def mine(clock):
 def test_numbers_of_numpy_are_as_good_as_ours(tmp_path: Path, kind: str, source: str) -> None:
     experiment = policy(tmp_path, kind, source)
     run(experiment, tmp_path / "run")
-    json.dumps(plan_rows(build(experiment, dataset=small_dataset())))
+    json.dumps(_plan_rows(build(experiment, dataset=small_dataset())))
 
 
 def test_ticks_beyond_the_horizon_are_refused(tmp_path: Path) -> None:
@@ -301,18 +301,18 @@ def test_a_run_is_resumed_from_another_folder(tmp_path: Path, monkeypatch: pytes
     experiment = small({"policy": {"scheduler": "mine.py:f"}})
     RunFolder.open(tmp_path / "run", experiment).close()
     monkeypatch.chdir(tmp_path)
-    with user_code.search_folder(read_header(tmp_path / "run").versions.files_folder):
+    with user_code.search_user_folder(read_run_header(tmp_path / "run").versions.files_folder):
         RunFolder.open(tmp_path / "run", experiment).close()
-        assert user_code.source_digest("mine.py:f") is not None
-    assert user_code.source_digest("mine.py:f") is None
+        assert user_code.user_source_digest("mine.py:f") is not None
+    assert user_code.user_source_digest("mine.py:f") is None
 
 
 DEALT = {
     "shared": "def mine(dataset, n, seed):\n    return [[k, k + 1] for k in range(n)]\n",
     "shared in one array": (
-        "from fedtide.data.holdings import flat\n"
+        "from fedtide.data.holdings import flat_holdings\n"
         "def mine(dataset, n, seed):\n"
-        "    return flat(np.repeat(np.arange(n), 2), np.add.outer(np.arange(n), np.arange(2)).ravel(), n)\n"
+        "    return flat_holdings(np.repeat(np.arange(n), 2), np.add.outer(np.arange(n), np.arange(2)).ravel(), n)\n"
     ),
     "written to": "def mine(dataset, n, seed):\n    dataset.train.labels[:] = 0\n    return [[k] for k in range(n)]\n",
 }

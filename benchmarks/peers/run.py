@@ -28,7 +28,7 @@ from environments import CACHE, HERE, pinned, python_of
 from job import CORES, FILE, MARK, RESULT, described
 
 import fedtide
-from fedtide.learning.native import isa
+from fedtide.learning.native import native_isa
 
 DATA = CACHE / "job.npz"
 
@@ -133,7 +133,7 @@ def main() -> None:
             print(json.dumps(mine[-1]), flush=True)
     stored = {
         "job": {**described(), "rounds": asked.rounds},
-        "machine": {"isa": isa(), "python": platform.python_version()},
+        "machine": {"isa": native_isa(), "python": platform.python_version()},
         "busy": asked.busy,
         "threads": threads,
         "passes": asked.passes,

@@ -11,7 +11,7 @@ import click
 
 import fedtide
 from fedtide.cli.main import app as root
-from fedtide.cli.parts import described, key_rows, meaning, shown_default
+from fedtide.cli.parts import described_kind, key_rows, parameter_meaning, shown_default
 from fedtide.parts.kinds import KINDS
 
 MADE = Path(__file__).parents[1] / "reference"
@@ -147,7 +147,7 @@ def parts() -> str:
         "",
     ]
     for kind in KINDS:
-        found = described(kind)
+        found = described_kind(kind)
         lines += [f"## {kind}", "", f"{cell(found['about'])}. Key: {code(found['key'])}.", ""]
         lines += ["```text", *found["called"], *found["with_memory"], "```", ""]
         for name, part in found["parts"].items():
@@ -157,7 +157,7 @@ def parts() -> str:
                     code(each),
                     code(about["type"]),
                     code(shown_default(about)),
-                    cell(meaning(about)),
+                    cell(parameter_meaning(about)),
                     code(about["key"] or ""),
                 )
                 for each, about in part["parameters"].items()

@@ -11,7 +11,7 @@ from fedtide.core import signals
 
 def main() -> None:
     """Run the command line."""
-    signals.install()
+    signals.install_signals()
     gc.set_threshold(
         100_000, 20
     )  # what is imported stays: looking through it again and again takes a tenth of the time
@@ -31,11 +31,11 @@ def main() -> None:
         line = f"error: fedtide cannot start ({type(error).__name__}: {error}): free what is lacking, or install it again\n"
         os.write(2, line.encode(errors="replace"))
         os._exit(6)
-    signals.ready()
+    signals.signals_raise()
     try:
         cli.app.main(prog_name="fedtide")
     finally:
-        signals.leave()
+        signals.leave_signals()
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def _units(
 
     The key is that of (seed, purpose), led on by every index in turn; the last word of the counter tells the two uses apart.
     """
-    key = address(seed, purpose)
+    key = column_address(seed, purpose)
     numbers = [_numbers("index", each) for each in index]
     for place, number in enumerate(numbers):
         shape, (keys, number) = _flat(key, number)
@@ -102,7 +102,7 @@ def _key(seed: int, purpose: str) -> int:
     return int.from_bytes(digest[:8], "little")
 
 
-def address(seed: int, purpose: str) -> Words:
+def column_address(seed: int, purpose: str) -> Words:
     """Return the 64 bits under which everything of this seed and purpose is drawn [1]."""
     return np.array([_key(operator.index(seed), purpose)], np.uint64)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedtide.aggregate.base import Around, Average, Cohort, Inner, InnerArgs, Sums
 from fedtide.codec.base import Packet
-from fedtide.codec.published import CodecAround
+from fedtide.codec.baselines import CodecAround
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import TRAINERS, WRAPPERS, Score, Task, Trainer, check_jobs, steps_per_training
 from fedtide.parts import registry
@@ -42,12 +42,12 @@ class Payload(NamedTuple):
     control: Vector  # S c or S dc [d]
 
 
-def pack(model: Any, control: Any) -> Vector:
+def _pack(model: Any, control: Any) -> Vector:
     """Return a payload as the one vector that a codec encodes [2d]."""
     return np.concatenate([model, control]).astype(np.float32)
 
 
-def unpack(vector: Vector) -> Payload:
+def _unpack(vector: Vector) -> Payload:
     """Return the payload of a vector [2d] as views."""
     num_parameters = (len(vector) + 1) // 2
     return Payload(vector[:num_parameters], vector[num_parameters:])
@@ -100,12 +100,12 @@ class Scaffold:
     def initial_model(self, seed: int) -> Vector:
         """Return theta(1), and c = 0 with it [2d]."""
         first = self._trainer.initial_model(seed)
-        return pack(first, np.zeros_like(first))
+        return _pack(first, np.zeros_like(first))
 
     def train(self, jobs: Sequence[Job]) -> Vector:
         """Return (dy, S dc) of every job [r 2d]."""
         check_jobs(jobs, 2 * self._length)
-        received = [unpack(job.start) for job in jobs]
+        received = [_unpack(job.start) for job in jobs]
         inner = [self._corrected(job, payload) for job, payload in zip(jobs, received, strict=True)]
         updates = self._trainer.train(inner)
         made = np.empty((len(jobs), 2 * self._length), np.float32)
@@ -114,7 +114,7 @@ class Scaffold:
             change = np.zeros(self._length)  # nobody learns a gradient from no step: then c_k stays
             if way:
                 change = -payload.control - (self._scale / way) * update.astype(np.float64)
-            made[row] = pack(update, self._damping * change)
+            made[row] = _pack(update, self._damping * change)
         return made
 
     def _corrected(self, job: Job, received: Payload) -> Job:
@@ -125,7 +125,7 @@ class Scaffold:
 
     def arrived(self, memory: Memory, update: Vector) -> Memory:
         """Return c_k after the server has read dc."""
-        return {"control": memory["control"] + unpack(update).control}
+        return {"control": memory["control"] + _unpack(update).control}
 
     def evaluate(self, model: Vector, samples: Samples) -> Score:
         """Score x."""
@@ -133,7 +133,7 @@ class Scaffold:
             raise FedtideError(
                 f"the vector is {np.shape(model)}; scaffold's is model and control variate, {2 * self._length}"
             )
-        return self._trainer.evaluate(np.array(unpack(model).model), samples)
+        return self._trainer.evaluate(np.array(_unpack(model).model), samples)
 
     def check_samples(self, samples: Samples) -> None:
         """Raise if the inner trainer cannot take such samples."""
@@ -168,23 +168,23 @@ class ControlVariates(Around):
 
     def init(self, model: Vector, num_devices: int) -> Memory:
         """Return what the inner aggregator begins with."""
-        return self.init_inner(unpack(model).model, num_devices)
+        return self.init_inner(_unpack(model).model, num_devices)
 
     def start(self, state: Memory, model: Vector, cohort: Cohort) -> tuple[Any, Sums]:
         """Start the inner aggregator, and a sum from c."""
-        payload, share = unpack(model), np.full(len(cohort.device), 1 / cohort.num_devices)
+        payload, share = _unpack(model), np.full(len(cohort.device), 1 / cohort.num_devices)
         return self.start_inner(state, payload.model, cohort), Sums(cohort, share, payload.control.astype(np.float64))
 
     def add(self, acc: tuple[Any, Sums], rows: slice, starts: Vectors, updates: Vectors) -> tuple[Any, Sums]:
         """Give the models to the inner aggregator; add to c what the devices' own ones changed by."""
-        models, changes = [unpack(start).model for start in starts], [unpack(update) for update in updates]
+        models, changes = [_unpack(start).model for start in starts], [_unpack(update) for update in updates]
         inner = self._inner.add(acc[0], rows, models, [change.model for change in changes])
         return inner, Average().add(acc[1], rows, models, [change.control for change in changes])
 
     def finish(self, state: Memory, acc: tuple[Any, Sums], model: Vector) -> tuple[Vector, Memory]:
         """Return both."""
-        new, own = self.finish_inner(state, acc[0], unpack(model).model)
-        return pack(new, acc[1].updates), own
+        new, own = self.finish_inner(state, acc[0], _unpack(model).model)
+        return _pack(new, acc[1].updates), own
 
 
 # EF21 (Richtarik, Sokolov and Fatkhullin 2021): each device sends how its update differs from what the server has of it.

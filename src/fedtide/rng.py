@@ -39,6 +39,6 @@ def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(_sequence(seed, purpose, index)))
 
 
-def key(seed: int, purpose: str, *index: int) -> int:
+def stream_key(seed: int, purpose: str, *index: int) -> int:
     """Return a 64-bit number for this address, to key a generator that lives elsewhere (the kernel, PyTorch)."""
     return int(_sequence(seed, purpose, index).generate_state(1, np.uint64)[0])

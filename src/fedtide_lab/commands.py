@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.markup import escape
 
-from fedtide.cli import command, do_runs, finish, options, out, print_json, print_table, say
+from fedtide.cli import command, do_study_runs, finish_study, options, out, print_json, print_table, say
 from fedtide.errors import FedtideError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing;
 
 
 @command.command("paper")
-@options.argument(
+@options.cli_argument(
     "figures",
     "[FIGURE]...",
     "R, period, frameworks, training_loss, schedulers, weights, slow_labels, profiles, timelines; or `claims` for the "
@@ -34,9 +34,9 @@ _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing;
 )
 @click.option("--seeds", "-n", type=click.IntRange(1), help="Seeds per curve (default: 3 to 5).")
 @click.option("--quick", is_flag=True, help="A tenth of the horizon, two seeds: a first look.")
-@options.store("results/paper")
+@options.store_option("results/paper")
 @options.out_option("Folder for figures and the page paper.md.", "to", default=Path("docs"))
-@options.work
+@options.work_options
 @click.option("--force", is_flag=True, help="Write the page even if that takes figures or runs from the one there.")
 @_draw_only_option
 @options.style
@@ -64,7 +64,7 @@ def paper(
     from fedtide_lab.paper.figures import FIGURES
 
     style_named(style)  # before anything is run
-    names = reproduce.chosen([name for name in figures if name != "claims"])
+    names = reproduce.reproduced_figures([name for name in figures if name != "claims"])
     with_page = not figures or "claims" in figures
     shrunk = reproduce.QUICK_SHARE if quick else None
     if quick:
@@ -72,14 +72,16 @@ def paper(
     kept = _opened(store, to, "paper")
     failures: list[Outcome] = []
     if not draw_only and figures != ("claims",):
-        failures = do_runs("paper", reproduce.studies(names, seeds, shrunk), kept, **work)
-    results = reproduce.collect(list(FIGURES), kept, shrunk, seeds or 0)
-    decided, besides = reproduce.verdicts(results), reproduce.observed(results)
+        failures = do_study_runs("paper", reproduce.reproduced_studies(names, seeds, shrunk), kept, **work)
+    results = reproduce.collect_reproduced(list(FIGURES), kept, shrunk, seeds or 0)
+    decided, besides = reproduce.reproduced_verdicts(results), reproduce.reproduced_observations(results)
     if with_page and not force:
         reproduce.refuse_a_poorer_page(to / "paper.md", results, store)
     if with_page:  # the page shows whole figures only, and says what is missing from the others
-        names = [name for name in reproduce.chosen([]) if not reproduce.without_run(name, results)]
-    drawn = reproduce.draw_all(names, results, to / "figures", say, style)
+        names = [
+            name for name in reproduce.reproduced_figures([]) if not reproduce.without_reproduced_run(name, results)
+        ]
+    drawn = reproduce.draw_reproduced(names, results, to / "figures", say, style)
     if with_page and any(verdict.weakest.difference for verdict in decided):
         drawn["verdicts"] = draw.draw_verdicts(decided, to / "figures" / "paper-verdicts", style)
     for paths in drawn.values():
@@ -95,7 +97,7 @@ def paper(
     else:
         _print_claims(claims)
         _print_observed(seen)
-    finish(failures)
+    finish_study(failures)
 
 
 def _opened(store: Path, to: Path, name: str) -> Store:
@@ -109,7 +111,7 @@ def _opened(store: Path, to: Path, name: str) -> Store:
 
 def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
     """Print every claim with its verdict, and below it the comparisons that decide it."""
-    from fedtide.studies import effect
+    from fedtide.studies import table_effect
     from fedtide_lab.paper.reproduce import in_words
 
     out.print("\n[dim]Differences are positive where they are as claimed.[/]", highlight=False)
@@ -123,19 +125,21 @@ def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
         _print_aside(f'"{row["quote"]}" ({row["section"]})')
         if row["reading"]:
             _print_aside(f"We read it as: {row['reading']}")
-        _print_comparisons([(in_words(each), _coloured(each["verdict"], effect(each))) for each in row["comparisons"]])
+        _print_comparisons(
+            [(in_words(each), _coloured(each["verdict"], table_effect(each))) for each in row["comparisons"]]
+        )
 
 
 def _print_observed(rows: Sequence[dict[str, Any]]) -> None:
     """Print what else we measure, without verdicts."""
-    from fedtide.studies import effect
+    from fedtide.studies import table_effect
     from fedtide_lab.paper.reproduce import difference_words
 
     out.print("\n[bold]Other findings[/] [dim](not claims of the paper)[/]", highlight=False)
     for row in rows:
         out.print(f"\n[bold]{escape(row['text'])}[/]", highlight=False)
         _print_aside(row["note"])
-        _print_comparisons([(difference_words(each), escape(effect(each))) for each in row["comparisons"]])
+        _print_comparisons([(difference_words(each), escape(table_effect(each))) for each in row["comparisons"]])
 
 
 def _print_comparisons(rows: Sequence[tuple[str, str]]) -> None:
@@ -166,11 +170,11 @@ _WIDE = 14  # columns of the terminal that a verdict takes; a claim takes two of
 
 
 @command.command("worlds")
-@options.argument("names", "[WORLD]...", "paper, fashion, macro, walking, phones, cifar. Default: all.", nargs=-1)
+@options.cli_argument("names", "[WORLD]...", "paper, fashion, macro, walking, phones, cifar. Default: all.", nargs=-1)
 @click.option("--seeds", "-n", type=click.IntRange(1, 20), help="Seeds per curve (default: 3 to 5).")
-@options.store("results/worlds")
+@options.store_option("results/worlds")
 @options.out_option("Folder for the figure and the page worlds.md.", "to", default=Path("docs"))
-@options.work
+@options.work_options
 @_draw_only_option
 @options.style
 @options.as_json
@@ -199,9 +203,9 @@ def worlds(
     failures: list[Outcome] = []
     if not draw_only:
         parts = [world_study(world, range(seeds) if seeds else None) for world in wanted]
-        failures = do_runs("worlds", parts, kept, **work)
+        failures = do_study_runs("worlds", parts, kept, **work)
     results = collect_worlds(WORLDS, kept)
-    found = page.decided(WORLDS, results)
+    found = page.decided_worlds(WORLDS, results)
     if not found:
         raise FedtideError(f"{store} holds no run of these worlds; leave out --draw-only, or name another --store")
     drawn = page.draw_worlds(found, to / "figures" / "worlds", style)
@@ -212,7 +216,7 @@ def worlds(
         print_json(page.world_rows(found))
     else:
         _print_worlds(found)
-    finish(failures)
+    finish_study(failures)
 
 
 def _chosen_worlds(names: Sequence[str], worlds: Sequence[World]) -> list[World]:
@@ -246,10 +250,10 @@ def _print_worlds(found: list[Any]) -> None:
 
 
 @command.command("league")
-@options.argument("names", "[WORLD]...", "paper, macro, phones. Default: all.", nargs=-1)
-@options.store("results/league")
+@options.cli_argument("names", "[WORLD]...", "paper, macro, phones. Default: all.", nargs=-1)
+@options.store_option("results/league")
 @options.out_option("Folder for the figures and the page league.md.", "to", default=Path("docs"))
-@options.work
+@options.work_options
 @_draw_only_option
 @options.as_json
 def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_json: bool, **work: Any) -> None:
@@ -262,22 +266,24 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
     src/fedtide_lab/league/methods.yaml.
     """
     from fedtide_lab.league import draw, page
-    from fedtide_lab.league.ranking import benchmark, stages
+    from fedtide_lab.league.ranking import ranking_benchmark, ranking_stages
     from fedtide_lab.league.tune import LEAGUE_WORLDS
 
     wanted = _chosen_worlds(names, LEAGUE_WORLDS)
     kept = _opened(store, to, "league")
     failures: list[Outcome] = []
     if not draw_only:
-        for stage, parts in stages(wanted, kept):
-            failures += do_runs(stage, parts, kept, **work)
-    ranked = [each for world in LEAGUE_WORLDS if (each := benchmark(world, kept)) is not None]
+        for stage, parts in ranking_stages(wanted, kept):
+            failures += do_study_runs(stage, parts, kept, **work)
+    ranked = [each for world in LEAGUE_WORLDS if (each := ranking_benchmark(world, kept)) is not None]
     if not ranked:
         raise FedtideError(f"{store} holds no run of the league; leave out --draw-only, or name another --store")
     tables = [table for table, _ in ranked]
     runs = {table.world.name: results for table, results in ranked}
     figures = to / "figures"
-    drawn = draw.draw_gains(tables, figures / "league") + draw.draw_curves(tables, runs, figures / "league-curves")
+    drawn = draw.draw_league_gains(tables, figures / "league") + draw.draw_league_curves(
+        tables, runs, figures / "league-curves"
+    )
     links = [Path("figures/league.png"), Path("figures/league-curves.png")]
     page.write_league_page(to / "league.md", links, tables, runs, store)
     say(f"drawn: {', '.join(map(str, drawn))}")
@@ -286,7 +292,7 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
         print_json(page.league_rows(tables))
     else:
         _league_print(tables)
-    finish(failures)
+    finish_study(failures)
 
 
 def _league_print(tables: list[Any], most: int = 10) -> None:
@@ -310,7 +316,7 @@ def _league_print(tables: list[Any], most: int = 10) -> None:
 
 
 @command.command("theory")
-@options.argument("words", "[KEY=VALUE]...", "What differs from the default task.", nargs=-1)
+@options.cli_argument("words", "[KEY=VALUE]...", "What differs from the default task.", nargs=-1)
 @options.out_option("A folder for theory.json and the figures.")
 @options.style
 @options.as_json

@@ -8,17 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.errors import RunFolderError
-from fedtide.pages import Family, Forest, PageCurve, counted, cut_text, forest_page, of_study
-from fedtide.studies import Reference, RunResult, Store, summary
+from fedtide.pages import (
+    Family,
+    Forest,
+    PageCurve,
+    count_page_verdicts,
+    cut_curve_label,
+    forest_page,
+    study_page_forest,
+)
+from fedtide.studies import Reference, RunResult, Store, pair_paths_summary
 from fedtide_lab.league.methods import REFERENCE
-from fedtide_lab.league.ranking import benchmark
+from fedtide_lab.league.ranking import ranking_benchmark
 from fedtide_lab.league.tune import LEAGUE_WORLDS, RANKING_SEEDS
 from fedtide_lab.paper import reproduce
-from fedtide_lab.paper.claims import Finding, Side, Verdict, decide
+from fedtide_lab.paper.claims import Finding, Side, Verdict, decide_claim
 from fedtide_lab.paper.figures import FIGURES, Figure
 from fedtide_lab.paper.page import paper_values
 from fedtide_lab.paper.reproduce import claims_rows, difference_words, in_words, observed_rows, plain_verdict
-from fedtide_lab.prose import findings
+from fedtide_lab.prose import prose_findings
 from fedtide_lab.worlds import studies as worlds_studies
 
 _DECIDING, _OTHER = "the measure that decides", "the other measure"
@@ -29,8 +37,8 @@ def paper_page(store: Store) -> str:
 
     Claims about figures without runs are left out.
     """
-    results = reproduce.collect(list(FIGURES), store, None)
-    notes = findings(store.folder, paper_values(), FIGURES)
+    results = reproduce.collect_reproduced(list(FIGURES), store, None)
+    notes = prose_findings(store.folder, paper_values(), FIGURES)
     families = [
         _figure(figure, results[name], store, notes[f"findings {name}"])
         for name, figure in FIGURES.items()
@@ -38,11 +46,13 @@ def paper_page(store: Store) -> str:
     ]
     decided, seen = (
         [verdict for verdict in found if all(finding.check.figure in results for finding in verdict.findings)]
-        for found in (reproduce.verdicts(results), reproduce.observed(results))
+        for found in (reproduce.reproduced_verdicts(results), reproduce.reproduced_observations(results))
     )
-    found = of_claims(families, decided, seen)
+    found = _of_claims(families, decided, seen)
     every = [run for curves in results.values() for runs in curves.values() for run in runs.values()]
-    return forest_page("The paper's claims, decided", f"{counted(found)} {summary(every)}", families, found)
+    return forest_page(
+        "The paper's claims, decided", f"{count_page_verdicts(found)} {pair_paths_summary(every)}", families, found
+    )
 
 
 def worlds_page(store: Store) -> str:
@@ -61,8 +71,8 @@ def worlds_page(store: Store) -> str:
         )
         for world in known
     ]
-    decided = [[decide(claim, results) for claim in worlds_studies.claims(world.name)] for world in known]
-    found = of_worlds(families, decided)
+    decided = [[decide_claim(claim, results) for claim in worlds_studies.world_claims(world.name)] for world in known]
+    found = _of_worlds(families, decided)
     lead = f"{len(found.groups)} claims in {len(known)} worlds, each the paper's cell with its data, radio or devices replaced."
     return forest_page("The paper's main claims in other worlds", lead, families, found)
 
@@ -74,7 +84,7 @@ def league_page(store: Store) -> str:
     groups: list[dict[str, Any]] = []
     measures: tuple[str, ...] = ()
     for number, (table, runs) in enumerate(
-        each for world in LEAGUE_WORLDS if (each := benchmark(world, store)) is not None
+        each for world in LEAGUE_WORLDS if (each := ranking_benchmark(world, store)) is not None
     ):
         names = [row.name for row in table.rows]
         family = Family(
@@ -89,7 +99,7 @@ def league_page(store: Store) -> str:
             commands=(f"fedtide league {table.world.name}{place}",),
         )
         others = {name: None if name == REFERENCE else Reference(REFERENCE, REFERENCE) for name in names}
-        found = of_study(family, number, others)
+        found = study_page_forest(family, number, others)
         families.append(family)
         measures = found.measures
         groups += [{**group, "text": f"{table.world.title}: gain over random scheduling"} for group in found.groups]
@@ -98,7 +108,7 @@ def league_page(store: Store) -> str:
             f"{store.folder} holds the league's tuning alone; run the ranking first: `fedtide league{place}`"
         )
     made = Forest(measures, groups, "better than random scheduling")
-    lead = f"{len(families[0].curves)} methods in {len(families)} worlds at equal airtime, tuned alike. {counted(made)}"
+    lead = f"{len(families[0].curves)} methods in {len(families)} worlds at equal airtime, tuned alike. {count_page_verdicts(made)}"
     return forest_page("The league of methods", lead, families, made)
 
 
@@ -118,7 +128,7 @@ def _figure(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]], store
     return Family(figure.name, figure.title, caption, tuple(found), figure.column, figure.over, reference, commands)
 
 
-def of_claims(families: Sequence[Family], verdicts: Sequence[Verdict], observed: Sequence[Verdict] = ()) -> Forest:
+def _of_claims(families: Sequence[Family], verdicts: Sequence[Verdict], observed: Sequence[Verdict] = ()) -> Forest:
     """Return the paper's claims with their comparisons, and what was observed besides."""
     places = {family.name: position for position, family in enumerate(families)}
     groups = []
@@ -147,11 +157,11 @@ def of_claims(families: Sequence[Family], verdicts: Sequence[Verdict], observed:
     return Forest((_DECIDING, _OTHER), groups, "as claimed")
 
 
-def of_worlds(families: Sequence[Family], decided: Sequence[Sequence[Verdict]]) -> Forest:
+def _of_worlds(families: Sequence[Family], decided: Sequence[Sequence[Verdict]]) -> Forest:
     """Return the paper's main claims, each with its comparisons in every world. decided: by world, then by claim."""
     found = []
     for same in zip(*decided, strict=True):
-        made = of_claims(families, same).groups
+        made = _of_claims(families, same).groups
         rows = [
             {
                 **row,
@@ -180,7 +190,7 @@ def _row(
     check = finding.check
     family = families[places[check.figure]]
     return {
-        "words": cut_text(words).rstrip(", "),
+        "words": cut_curve_label(words).rstrip(", "),
         "group": letter,
         "family": places[check.figure],
         "better": _numbers(family, check.better),

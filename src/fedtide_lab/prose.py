@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtide.config import dotted
+from fedtide.config import nested_to_dotted
 from fedtide.core import write_output
 from fedtide.errors import FedtideError
 from fedtide.studies import Comparison
@@ -22,7 +22,7 @@ _PLACE = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
 _CONDITION = re.compile(r"<!-- if: (.+?) (!=|=|>|<) (.+?) -->\s*")
 
 
-def fill(template: str, values: Mapping[str, Any], source: str) -> str:
+def fill_prose(template: str, values: Mapping[str, Any], source: str) -> str:
     """Return a template with its places filled; raise if a place has no value, or a condition does not follow.
 
     source: the template's file, for errors.
@@ -61,7 +61,7 @@ def _follows(found: Any, relation: str, expected: str, source: str) -> bool:
 def _written(value: Any, form: str = "", source: str = "") -> str:
     if isinstance(value, Comparison):
         if not form:
-            return resolved(value)
+            return resolved_prose(value)
         value = value.mean
     try:
         return format(value, form)
@@ -78,54 +78,54 @@ def gain_words(found: Comparison | None) -> str:
     return f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
 
 
-def resolved(found: Comparison | None) -> str:
+def resolved_prose(found: Comparison | None) -> str:
     """Write a gain with its interval, and that it is not resolved where it is not."""
     return gain_words(found) + ", not resolved" * (found is not None and found.verdict == "not resolved")
 
 
-def sections(text: str) -> dict[str, str]:
+def prose_sections(text: str) -> dict[str, str]:
     """Return the sections of a Markdown file by their headings of the second level."""
     parts = re.split(r"^## (.+)\n", text, flags=re.M)[1:]
     return {heading: body.strip() for heading, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
-def packaged(name: str) -> str:
+def packaged_prose(name: str) -> str:
     """Read a template of this package."""
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
-def findings(folder: Path, values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+def prose_findings(folder: Path, values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
     """Return the sections of findings.md beside the results, filled; empty ones where a store has no such file.
 
     names: the sections that the page shows. Keys are `findings NAME`.
     """
     file = folder / "findings.md"
-    written = sections(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return {f"findings {name}": fill(written.get(name, ""), values, str(file)) for name in names}
+    written = prose_sections(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return {f"findings {name}": fill_prose(written.get(name, ""), values, str(file)) for name in names}
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def prose_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table."""
     lines = [f"| {' | '.join(cells)} |" for cells in (heads, *rows)]
     return "\n".join([lines[0], f"|{'---|' * len(heads)}", *lines[1:]])
 
 
-def folded(summary: str, text: str) -> str:
+def folded_prose(summary: str, text: str) -> str:
     """Return a text that opens with a click."""
     return f"<details>\n<summary>{summary}</summary>\n\n{text}\n\n</details>"
 
 
 def key_words(tree: Mapping[str, Any], between: str = " ") -> str:
     """Return a tree of keys as `key=value` words."""
-    return between.join(f"`{word}`" for word in flat_keys(tree))
+    return between.join(f"`{word}`" for word in flat_prose_keys(tree))
 
 
-def flat_keys(tree: Mapping[str, Any]) -> list[str]:
+def flat_prose_keys(tree: Mapping[str, Any]) -> list[str]:
     """Return a tree of keys as key=value words."""
-    return [f"{key}={value}" for key, value in dotted(tree).items()]
+    return [f"{key}={value}" for key, value in nested_to_dotted(tree).items()]
 
 
-def write_page(page: Path, text: str, command: str) -> None:
+def write_prose_page(page: Path, text: str, command: str) -> None:
     """Write a page, unless another file is in its place. command: the one that writes it."""
     page.parent.mkdir(parents=True, exist_ok=True)
     content = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

@@ -13,8 +13,8 @@ import zlib
 import numpy as np
 
 from fedtide.codec.base import Codec, Packet, PacketError
+from fedtide.codec.baselines import Qsgd, Sign, TopK
 from fedtide.codec.dead_zone import DeadZone
-from fedtide.codec.published import Qsgd, Sign, TopK
 from fedtide.codec.sparse_quantized import Ideal, SparseQuantized
 
 CODECS: list[Codec] = [

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedtide.codec.sparse_quantized import SparseQuantized, bit_count, level_bits, max_kept
+from fedtide.codec.sparse_quantized import SparseQuantized, _bit_count, _level_bits, max_kept
 from fedtide.config import experiment
 from fedtide.engine.system import make_codec
 
@@ -28,18 +28,18 @@ def test_a_budget_that_is_met_exactly(d: int, budget: float, kept: int) -> None:
 @pytest.mark.parametrize("d", [1, 2, 4, 1024])
 def test_whole_bit_counts_are_exact(d: int) -> None:
     for r in {0, 1, d - 1, d}:
-        assert bit_count(d, r, 3) == math.log2(math.comb(d, r)) + 32 + 3 * r
+        assert _bit_count(d, r, 3) == math.log2(math.comb(d, r)) + 32 + 3 * r
 
 
 @settings(max_examples=60)
 @given(st.integers(1, 3000), st.data())
 def test_max_kept_is_the_inverse_of_the_bit_count(d: int, data: st.DataObject) -> None:
     r = data.draw(st.integers(0, d))
-    found = max_kept(d, float(bit_count(d, r, 4)), 4)
+    found = max_kept(d, float(_bit_count(d, r, 4)), 4)
     assert found >= r
-    assert bit_count(d, found, 4) <= bit_count(d, r, 4)
+    assert _bit_count(d, found, 4) <= _bit_count(d, r, 4)
     above = np.arange(found + 1, d + 1, dtype=float)
-    assert np.all(bit_count(d, above, 4) > bit_count(d, r, 4))
+    assert np.all(_bit_count(d, above, 4) > _bit_count(d, r, 4))
 
 
 def test_more_bits_never_carry_less() -> None:
@@ -51,12 +51,12 @@ def test_more_bits_never_carry_less() -> None:
 
 @pytest.mark.parametrize(("nu", "bits"), [(1, 2), (2, 3), (3, 3), (4, 4), (7, 4), (8, 5), (255, 9)])
 def test_level_bits(nu: int, bits: int) -> None:
-    assert level_bits(nu) == bits
+    assert _level_bits(nu) == bits
 
 
 def test_bit_count_of_one_and_of_many() -> None:
-    assert bit_count(10, 3, 4) == pytest.approx(math.log2(120) + 32 + 12)
-    np.testing.assert_allclose(bit_count(10, np.array([0.0, 10.0]), 4), [32, 72], rtol=0)
+    assert _bit_count(10, 3, 4) == pytest.approx(math.log2(120) + 32 + 12)
+    np.testing.assert_allclose(_bit_count(10, np.array([0.0, 10.0]), 4), [32, 72], rtol=0)
 
 
 @pytest.mark.parametrize(

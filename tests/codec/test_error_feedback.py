@@ -10,7 +10,7 @@ import pytest
 
 import fedtide
 from aggregation import cohort, stepped
-from fedtide.codec.published import ErrorFeedback
+from fedtide.codec.baselines import ErrorFeedback
 from fedtide.codec.sparse_quantized import SparseQuantized
 from fedtide.engine.system import build, make_codec
 from fedtide.errors import FedtideError

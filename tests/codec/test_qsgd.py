@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide.codec.published import Qsgd
+from fedtide.codec.baselines import Qsgd
 
 RNG = np.random.default_rng
 ROOMY = 1e5

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedtide.aggregate.robust import MajorityVote
 from fedtide.codec.base import PacketError
-from fedtide.codec.published import Sign
+from fedtide.codec.baselines import Sign
 
 RNG = np.random.default_rng
 

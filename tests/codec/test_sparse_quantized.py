@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide.codec.sparse_quantized import Ideal, SparseQuantized, bit_count
+from fedtide.codec.sparse_quantized import Ideal, SparseQuantized, _bit_count
 
 RNG = np.random.default_rng
 
@@ -17,7 +17,7 @@ def update_of(d: int, seed: int = 0) -> np.ndarray:
 def test_sparsification_is_not_rescaled() -> None:
     """E[u_hat] = (r/d) u."""
     d, codec = 20, SparseQuantized(4)
-    budget = float(bit_count(d, 5, 4))
+    budget = float(_bit_count(d, 5, 4))
     update, rng = update_of(d), RNG(1)
     draws = np.stack([codec.decode(codec.encode(update, budget, rng)) for _ in range(2000)])
     assert codec.num_kept(d, budget) == 5
@@ -28,7 +28,7 @@ def test_sparsification_is_not_rescaled() -> None:
 
 def test_every_element_is_reserved_alike() -> None:
     d, codec, rng = 12, SparseQuantized(1000), RNG(2)
-    budget = float(bit_count(d, 4, 11))
+    budget = float(_bit_count(d, 4, 11))
     seen = sum(codec.decode(codec.encode(np.ones(d, np.float32), budget, rng)) != 0 for _ in range(1500))
     np.testing.assert_allclose(seen / 1500, 1 / 3, atol=0.06)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtide.codec.base import PacketError
-from fedtide.codec.published import TopK
+from fedtide.codec.baselines import TopK
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
 

@@ -7,10 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide.codec.base import HEADER_BYTES, Codec, Packet, PacketError, index_bits, join, received, split
+from fedtide.codec.base import (
+    HEADER_BYTES,
+    Codec,
+    Packet,
+    PacketError,
+    index_bits,
+    join_bits,
+    received_packet,
+    split_bits,
+)
+from fedtide.codec.baselines import Qsgd, Sign, TopK
 from fedtide.codec.dead_zone import DeadZone
-from fedtide.codec.published import Qsgd, Sign, TopK
-from fedtide.codec.sparse_quantized import Ideal, SparseQuantized, bit_count, level_bits
+from fedtide.codec.sparse_quantized import Ideal, SparseQuantized, _bit_count, _level_bits
 from fedtide.errors import FedtideError
 
 RNG = np.random.default_rng
@@ -33,15 +42,15 @@ def resealed(packet: Packet, at: int, value: bytes) -> Packet:
 @given(st.lists(st.integers(0, 70).flatmap(lambda w: st.tuples(st.integers(0, 2**w - 1), st.just(w))), max_size=6))
 def test_join_and_split(fields: list[tuple[int, int]]) -> None:
     numbers, widths = [number for number, _ in fields], [width for _, width in fields]
-    payload, bits = join(numbers, widths)
+    payload, bits = join_bits(numbers, widths)
     assert len(payload) == (bits + 7) // 8
-    assert split(payload, widths) == numbers
+    assert split_bits(payload, widths) == numbers
 
 
 @codecs
 def test_the_bytes_alone_are_enough(codec: Codec) -> None:
     packet = packet_of(codec)
-    arrived = received(packet.data, 100)
+    arrived = received_packet(packet.data, 100)
     assert arrived == packet
     np.testing.assert_array_equal(codec.decode(Packet(100, -7, -7, packet.data)), codec.decode(packet))
 
@@ -101,16 +110,16 @@ def test_packet_errors_are_the_users_kind_of_error() -> None:
 def test_infinite_and_nan_norms_are_refused(norm: int) -> None:
     codec, d = SparseQuantized(), 50
     packet = packet_of(codec, d, 32.0 + 4 * d)  # r = d: no index set, the norm comes first
-    levels = split(packet.data[28:], [31, 4 * d])[1]
+    levels = split_bits(packet.data[28:], [31, 4 * d])[1]
     with pytest.raises(PacketError, match="finite"):
-        codec.decode(resealed(packet, 28, join([norm, levels], [31, 4 * d])[0]))
+        codec.decode(resealed(packet, 28, join_bits([norm, levels], [31, 4 * d])[0]))
 
 
 def test_levels_beyond_nu_are_refused() -> None:
     codec, d = SparseQuantized(), 50
     packet = packet_of(codec, d, 32.0 + 4 * d)
     with pytest.raises(PacketError, match="levels"):
-        codec.decode(resealed(packet, 28, join([0x3F800000, 5, 0], [31, 4, 4 * d - 4])[0]))
+        codec.decode(resealed(packet, 28, join_bits([0x3F800000, 5, 0], [31, 4, 4 * d - 4])[0]))
 
 
 def test_readers_of_other_levels_refuse() -> None:
@@ -121,14 +130,14 @@ def test_readers_of_other_levels_refuse() -> None:
 @given(st.integers(1, 50_000), st.floats(0, 2.1), st.sampled_from([1, 2, 3, 4, 15, 255, 32767]), st.integers(0, 2**32))
 def test_the_papers_codec_sends_no_more_than_the_formula_counts(d: int, share: float, nu: int, seed: int) -> None:
     """Length <= f(r) <= budget with the r of eq:bitQuota, and within two bits of f(r)."""
-    codec, budget = SparseQuantized(nu), share * (d * level_bits(nu) + 40)
+    codec, budget = SparseQuantized(nu), share * (d * _level_bits(nu) + 40)
     packet = codec.encode(RNG(seed).standard_normal(d).astype(np.float32), budget, RNG(seed))
     assert packet.bits <= budget
     assert packet.num_kept == codec.num_kept(d, budget)
     if packet.num_kept:
-        count = float(bit_count(d, packet.num_kept, level_bits(nu)))
+        count = float(_bit_count(d, packet.num_kept, _level_bits(nu)))
         assert count - 1 - 1e-6 <= packet.bits <= count
-        assert packet.bits == index_bits(d, packet.num_kept) + 31 + packet.num_kept * level_bits(nu)
+        assert packet.bits == index_bits(d, packet.num_kept) + 31 + packet.num_kept * _level_bits(nu)
     decoded = codec.decode(packet)
     assert np.count_nonzero(decoded) <= packet.num_kept
 
@@ -137,7 +146,7 @@ def test_the_papers_codec_sends_no_more_than_the_formula_counts(d: int, share: f
 def test_budgets_at_the_very_edge(r: int) -> None:
     codec, d = SparseQuantized(), 21840
     update = RNG(0).standard_normal(d).astype(np.float32)
-    count = float(bit_count(d, r, 4))
+    count = float(_bit_count(d, r, 4))
     for budget in (count, np.nextafter(count, 0), np.floor(count), np.ceil(count)):
         packet = codec.encode(update, float(budget), RNG(0))
         assert packet.bits <= budget

@@ -32,9 +32,11 @@ def test_contract(name: str) -> None:
         assert np.array_equal(heard(snr), heard(snr))  # it draws from what it is given alone,
         # and of strong devices the sum is heard as it is
         assert np.allclose(heard(snr + 1e30), weights @ updates.astype(np.float32), atol=1e-5)
-        sending = over_the_air.sends(made, np.append(snr, 0.0))
+        sending = over_the_air.sends_over_the_air(made, np.append(snr, 0.0))
         assert sending.shape == (r + 1,)
-        assert sending.all() if over_the_air.separate(made) else not sending[-1]  # a dead link cannot be inverted
-        assert 0 < over_the_air.symbols_on_air(made, d) <= d
+        assert (
+            sending.all() if over_the_air.is_not_over_the_air(made) else not sending[-1]
+        )  # a dead link cannot be inverted
+        assert 0 < over_the_air.symbols_over_the_air(made, d) <= d
 
     check()

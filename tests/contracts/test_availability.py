@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.devices.availability import always
+from fedtide.devices.availability import always_available
 from fedtide.parts.kinds import builtin_parts
 from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, part
 
@@ -30,7 +30,7 @@ def test_contract(name: str) -> None:
         assert np.all(found >= time)
         back = np.isfinite(found)  # whoever is there, is there
         assert np.array_equal(availability(seed, device[back], found[back]), found[back])
-        if always(availability):
+        if always_available(availability):
             assert np.array_equal(found, time)
 
     check()

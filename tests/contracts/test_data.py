@@ -54,10 +54,10 @@ def digits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     train, test = (Samples(rng.random((n, 1, 28, 28), np.float32), rng.integers(0, 10, n, np.uint8)) for n in (60, 20))
     whole = Dataset("mnist", train, test, 10, "made up")
-    monkeypatch.setattr(mnist, "load_idx", lambda *_: whole)
+    monkeypatch.setattr(mnist, "_load_idx", lambda *_: whole)
     photographs = [rng.integers(0, 256, (n, 3, 32, 32), np.uint8) for n in (60, 20)]
     raws = [bytearray(part) for part in (photographs[0], train.labels, photographs[1], test.labels)]
-    monkeypatch.setattr(fetch, "obtain", lambda *_: (raws, "made up"))
+    monkeypatch.setattr(fetch, "fetch_files", lambda *_: (raws, "made up"))
     (tmp_path / "checked").mkdir()
     monkeypatch.setattr(cifar, "SVHN_MD5", set_files.svhn(tmp_path / "checked"))
 
@@ -66,7 +66,7 @@ def digits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def plays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does one download 37 plays."""
     acts = [f"ACT I.\n\nROMEO.\n{'But soft, what light? ' * 90}\n\nJULIET.\n{'Ay me! ' * 200}\n"]
-    monkeypatch.setattr(shakespeare, "load_plays", lambda folder, say: (acts, "made up"))
+    monkeypatch.setattr(shakespeare, "_load_plays", lambda folder, say: (acts, "made up"))
 
 
 def load(name: str, folder: Path, **more: Any) -> Dataset:

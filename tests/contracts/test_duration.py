@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.devices.duration import redraws
+from fedtide.devices.duration import durations_vary
 from fedtide.parts.kinds import builtin_parts
 from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, part
 
@@ -28,7 +28,7 @@ def test_contract(name: str) -> None:
         )
         assert found.dtype == np.float64
         assert np.all(found > 0)
-        if not redraws(duration):  # then every job takes as long as the first
+        if not durations_vary(duration):  # then every job takes as long as the first
             assert np.array_equal(duration(seed, device, np.ones_like(job)), found)
 
     check()

@@ -21,7 +21,7 @@ import pytest
 import killed_parts
 import remembering
 from companions import with_companions
-from fedtide.aggregate.base import lift
+from fedtide.aggregate.base import as_aggregator
 from fedtide.parts import checks, registry
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.runs import read_rounds
@@ -74,8 +74,8 @@ def remembers(case: str) -> bool:
     """Say whether the part that a case is about has memory."""
     kind, _, name = case.partition("-")
     if kind == "aggregator" and name != "nested":  # all of them have `init`, and most begin with nothing
-        return bool(lift(registry.resolve(kind, name, {})).init(np.zeros(4, np.float32), 2))
-    return name in ("own", "nested") or checks.remembers(registry.find_part(kind, name, builtin_parts(kind)))
+        return bool(as_aggregator(registry.resolve(kind, name, {})).init(np.zeros(4, np.float32), 2))
+    return name in ("own", "nested") or checks.part_remembers(registry.find_part(kind, name, builtin_parts(kind)))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedtide.learning import model as m
-from fedtide.learning.native import lower
+from fedtide.learning.native import _lower
 from fedtide.parts.kinds import builtin_parts
 from fedtide.rng import stream
 
@@ -44,7 +44,7 @@ def test_contract(name: str, shape: Shape, labels: int) -> None:
     assert np.array_equal(vector, m.initialize(model, stream(3, "initial_model")))
     assert m.num_parameters(m.without_dropout(model)) == m.num_parameters(model)
     if not m.needs_torch(model):
-        assert len(lower(model)) == len(model.layers)  # the kernel knows them all
+        assert len(_lower(model)) == len(model.layers)  # the kernel knows them all
 
 
 @models

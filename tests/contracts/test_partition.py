@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.data.holdings import Holdings, checked_partition, is_virtual, label_counts
+from fedtide.data.holdings import Holdings, checked_partition, has_virtual_holdings, holding_label_counts
 from fedtide.parts.checks import Guarded
 from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Dataset, Samples
@@ -53,7 +53,7 @@ def dealt(name: str, dataset: Dataset, num_devices: int, seed: int) -> Holdings:
     more = {"data_size_spread": 0.7} if name == "speed_sizes" else {}  # it wants sizes that differ
     made = OTHERS.get(name) or part("partition", name, fleet_durations=duration, data_num_shards=40, **more)
     answer = made(dataset, num_devices, seed)
-    virtual = is_virtual(answer)
+    virtual = has_virtual_holdings(answer)
     assert virtual == ("virtual" in name)
     # One vector each, within range, never empty; whatever virtual ones answer is looked at when it is asked for.
     given = Hidden(answer) if virtual else answer
@@ -87,9 +87,9 @@ def test_contract(name: str) -> None:
         before = random.getstate(), labels.copy()
         found = dealt(name, dataset, num_devices, seed)
         everyone = np.concatenate(list(found))
-        if is_virtual(found):
+        if has_virtual_holdings(found):
             device = rng.permutation(num_devices)[: rng.integers(1, num_devices + 1)]
-            held = label_counts(labels, list(found), 5)
+            held = holding_label_counts(labels, list(found), 5)
             assert np.array_equal(found.label_counts(device), held[device])  # whoever else is asked
             assert np.array_equal(found.num_samples(device), held[device].sum(axis=1))
         else:

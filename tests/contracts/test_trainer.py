@@ -34,9 +34,9 @@ cluster = contextlib.ExitStack()  # of all trainers that share out their jobs ov
 @functools.cache
 def two_workers() -> dict[str, str]:
     """Return how a trainer finds a cluster of two worker processes, which is started for the first one."""
-    from fedtide.core.cluster import connect
+    from fedtide.core.cluster import connect_cluster
 
-    found = connect("the suite", "address", None, 2)
+    found = connect_cluster("the suite", "address", None, 2)
     cluster.callback(found.close)
     return {"address": found.client.scheduler.address}
 
@@ -55,7 +55,7 @@ class Forgetful:
         self.initial_model, self.evaluate = inner.initial_model, inner.evaluate
 
     def train(self, jobs: Any) -> Any:
-        begun = checks.first_memory(self._inner, "trainer", num_parameters(self.task.model))
+        begun = checks.first_part_memory(self._inner, "trainer", num_parameters(self.task.model))
         answer = self._inner.train([job._replace(memory=checks.copied_memory(begun)) for job in jobs])
         assert isinstance(answer, Trained)
         assert len(answer.memory) == len(jobs)

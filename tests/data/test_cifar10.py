@@ -18,7 +18,7 @@ from PIL import Image
 
 from fedtide.data import cifar, load
 from fedtide.data.cifar import CIFAR10, MEAN, STD, TEST, TRAIN_BATCHES
-from fedtide.data.fetch import OfficialFile, obtain, whereabouts
+from fedtide.data.fetch import OfficialFile, fetch_files, fetched_whereabouts
 from fedtide.errors import DataError, FedtideError
 from set_files import official, tarball
 
@@ -117,7 +117,7 @@ def test_a_folder_in_every_form(small, tmp_path, said, end, layout):
         write(tmp_path / inner if layout == "inner" else tmp_path, small, end)
     assert_is_small(load("cifar10", folder=tmp_path, say=said.append), small)
     assert said == [f"CIFAR-10 from folder {tmp_path}"]
-    assert whereabouts(cifar.CIFAR10, tmp_path).complete
+    assert fetched_whereabouts(cifar.CIFAR10, tmp_path).complete
 
 
 def test_the_archive_fills_the_cache(small, cache, mirror, said):
@@ -177,7 +177,7 @@ def test_a_bad_folder(small, tmp_path, said, end, spoil, reason):
         load("cifar10", folder=tmp_path, say=said.append)
     assert "\n" not in str(caught.value)
     assert "name no folder to download it" in str(caught.value)
-    assert not whereabouts(cifar.CIFAR10, tmp_path).complete
+    assert not fetched_whereabouts(cifar.CIFAR10, tmp_path).complete
 
 
 def test_an_empty_folder_and_none(tmp_path):
@@ -282,7 +282,7 @@ def test_what_is_there_or_near_is_not_fetched(small, tool, mirror, said, monkeyp
     mirror.files["/cifar-10-binary.tar.gz"] = archive(small)
     monkeypatch.setattr(tool, "fill", None)
     assert tool.main(["--if-needed", "cifar10"]) == 0  # its mirror can be reached
-    obtain(cifar.CIFAR10, None, said.append)
+    fetch_files(cifar.CIFAR10, None, said.append)
     assert tool.main(["cifar10"]) == 0
     assert tool.main(["svhn"]) == 2
     assert "use some of mnist, fashion_mnist, cifar10" in capsys.readouterr().err

@@ -16,8 +16,15 @@ from hypothesis import strategies as st
 
 import fedtide.data
 from fedtide.data import fetch, mnist
-from fedtide.data.fetch import cache_folder, check_file, gunzip, obtain, registered, whereabouts
-from fedtide.data.mnist import load_idx, parse_idx
+from fedtide.data.fetch import (
+    _cache_folder,
+    check_fetched_file,
+    fetch_files,
+    fetchable_files,
+    fetched_whereabouts,
+    gunzip,
+)
+from fedtide.data.mnist import _load_idx, _parse_idx
 from fedtide.errors import DataError, FedtideError
 from set_files import idx_bytes, tarball
 
@@ -36,7 +43,7 @@ def write(folder, raws, pack=lambda raw: raw):
 
 
 def load(wanted, folder=None, say=lambda _: None, images=True):
-    return load_idx(wanted, 0.1307, 0.3081, folder, say, images)
+    return _load_idx(wanted, 0.1307, 0.3081, folder, say, images)
 
 
 def assert_is_tiny(dataset, tiny):
@@ -64,7 +71,7 @@ def test_a_folder_in_every_layout_and_form(wanted, tiny, tmp_path, said, layout,
     assert_is_tiny(dataset, tiny)
     assert dataset.source == f"folder {tmp_path / 'mine'}"
     assert said == [f"MNIST from folder {tmp_path / 'mine'}"]
-    assert whereabouts(wanted, tmp_path / "mine").complete
+    assert fetched_whereabouts(wanted, tmp_path / "mine").complete
 
 
 @pytest.mark.parametrize(
@@ -133,7 +140,7 @@ def test_a_corrupt_cached_file_is_reported_and_fetched_anew(wanted, tiny, cache,
     assert_is_tiny(load(wanted, say=said.append), tiny)
     assert "train-labels-idx1-ubyte: corrupt: 8 bytes" in said[0]
     assert mirror.asked == ["/train-labels-idx1-ubyte.gz"]
-    assert whereabouts(wanted).complete
+    assert fetched_whereabouts(wanted).complete
 
 
 def test_a_cache_that_cannot_be_written(wanted, cache):
@@ -183,7 +190,7 @@ from fedtide.data import mnist
 from fedtide.data.fetch import OfficialFile
 files = tuple(OfficialFile(*file) for file in {[tuple(file) for file in tiny.files]!r})
 wanted = mnist._idx_set("mnist", "MNIST", ({mirror.address!r},), "MNIST/raw", files)
-print(mnist.load_idx(wanted, 0.1, 0.3, None, lambda _: None, True).train.labels.sum())
+print(mnist._load_idx(wanted, 0.1, 0.3, None, lambda _: None, True).train.labels.sum())
 """
     running = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert {process.communicate()[0] for process in running} == {f"{tiny.labels[0].sum()}\n"}
@@ -197,23 +204,23 @@ def test_labels_alone_are_enough_for_a_plan(wanted, tiny, cache, mirror):
     assert found.train.images.shape == (6, 1, 28, 28)
     assert found.train.images.strides == (0, 0, 0, 0)
     assert not mirror.asked
-    assert not whereabouts(wanted).complete
+    assert not fetched_whereabouts(wanted).complete
 
 
 def test_status(wanted, tiny, cache):
-    nothing = whereabouts(wanted)
+    nothing = fetched_whereabouts(wanted)
     assert nothing.folder == cache / "mnist"
     assert all(nothing.problems.values())
     write(cache / "mnist", tiny.raws)
     (cache / "mnist" / tiny.files[3].name).write_bytes(b"x")
-    spoilt = whereabouts(wanted)
+    spoilt = fetched_whereabouts(wanted)
     assert [problem is None for problem in spoilt.problems.values()] == [True, True, True, False]
     assert "corrupt: 1 bytes" in spoilt.problems[tiny.files[3].name]
     assert not spoilt.complete
 
 
 def test_messages_go_to_stderr(wanted, capsys):
-    obtain(wanted, None, fetch.to_stderr)
+    fetch_files(wanted, None, fetch.say_fetching)
     out, err = capsys.readouterr()
     assert out == ""
     assert "MNIST from mirror" in err
@@ -227,14 +234,14 @@ def test_planning_and_cached_sets_import_no_network():
 
 
 def test_the_registry():
-    assert {name: len(registered(name)) for name in fedtide.data._FETCHED} == {
+    assert {name: len(fetchable_files(name)) for name in fedtide.data._FETCHED} == {
         "mnist": 4,
         "fashion_mnist": 4,
         "cifar10": 4,
         "shakespeare": 37,
     }
-    assert all(len(file.sha256) == 64 for name in fedtide.data._FETCHED for file in registered(name))
-    assert [file.num_bytes for file in registered("cifar10")] == [50_000 * 3072, 50_000, 10_000 * 3072, 10_000]
+    assert all(len(file.sha256) == 64 for name in fedtide.data._FETCHED for file in fetchable_files(name))
+    assert [file.num_bytes for file in fetchable_files("cifar10")] == [50_000 * 3072, 50_000, 10_000 * 3072, 10_000]
     assert all(address.startswith("https://") for address in mnist.MNIST.mirrors)
 
 
@@ -251,13 +258,13 @@ def test_names_that_no_set_has():
 def test_where_the_cache_is(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("FEDTIDE_CACHE", "~/here")
-    assert cache_folder() == tmp_path / "here"
+    assert _cache_folder() == tmp_path / "here"
     monkeypatch.delenv("FEDTIDE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "there"))
     if sys.platform == "linux":
-        assert cache_folder() == tmp_path / "there" / "fedtide"
+        assert _cache_folder() == tmp_path / "there" / "fedtide"
         monkeypatch.delenv("XDG_CACHE_HOME")
-        assert cache_folder() == tmp_path / ".cache" / "fedtide"
+        assert _cache_folder() == tmp_path / ".cache" / "fedtide"
 
 
 # --- formats
@@ -266,7 +273,7 @@ def test_where_the_cache_is(tmp_path, monkeypatch):
 @given(st.lists(st.integers(0, 5), max_size=4))
 def test_idx_there_and_back(shape):
     array = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
-    np.testing.assert_array_equal(parse_idx(idx_bytes(array)), array)
+    np.testing.assert_array_equal(_parse_idx(idx_bytes(array)), array)
 
 
 @pytest.mark.parametrize(
@@ -280,20 +287,20 @@ def test_idx_there_and_back(shape):
 )
 def test_bad_idx(raw, reason):
     with pytest.raises(DataError, match=reason):
-        parse_idx(raw)
+        _parse_idx(raw)
 
 
 def test_gunzip_and_check(tiny):
     file, raw = tiny.files[1], tiny.raws[tiny.files[1].name]
     packed = gzip.compress(raw, mtime=0)
-    assert gunzip(packed, len(raw)) == check_file(packed, file) == check_file(raw, file) == raw
+    assert gunzip(packed, len(raw)) == check_fetched_file(packed, file) == check_fetched_file(raw, file) == raw
     for data, reason in [
         (packed[:-9], "damaged gzip data"),
         (packed[:5] + b"x" * 20, "damaged"),
         (raw + b"x", "15 bytes"),
     ]:
         with pytest.raises(DataError, match=reason):
-            check_file(data, file)
+            check_fetched_file(data, file)
     with pytest.raises(DataError, match="more than the 3 bytes"):
         gunzip(packed, 3)
 

@@ -15,10 +15,10 @@ import set_files as files
 from fedtide import config
 from fedtide.data import cifar, load, mnist, speech
 from fedtide.data.dataset import check_dataset
-from fedtide.data.fetch import folder_digest
+from fedtide.data.fetch import fetched_folder_digest
 from fedtide.errors import DataError, FedtideError
-from fedtide.studies.run import data_key
-from fedtide.studies.spec import name_of
+from fedtide.studies.run import _data_key
+from fedtide.studies.spec import spec_run_name
 from set_files import COUNTS, GREY, LABELS, PIXELS
 
 
@@ -283,7 +283,7 @@ def test_labels_and_speakers_need_no_recording_read(tmp_path, monkeypatch):
     files.speech(tmp_path)
     whole = load("speech_commands", folder=tmp_path, num_train=5)
     assert len(whole.train.images) == 5
-    monkeypatch.setattr(speech, "log_mel", None)
+    monkeypatch.setattr(speech, "_log_mel", None)
     found = load("speech_commands", folder=tmp_path, num_train=5, images=False)
     assert found.train.labels.tolist() == whole.train.labels.tolist()
     assert found.owners.tolist() == whole.owners.tolist()
@@ -294,7 +294,7 @@ def test_labels_and_speakers_need_no_recording_read(tmp_path, monkeypatch):
 def test_a_tone_is_loudest_in_its_band(hertz):
     """Mel bands are evenly spaced in 2595 log10(1 + f/700), from 20 Hz to 8 kHz."""
     sound = np.frombuffer(files.tone(hertz), "<i2") / 32768
-    spectrum = speech.log_mel(sound)
+    spectrum = speech._log_mel(sound)
     assert spectrum.shape == (40, 98)
     mel = [2595 * np.log10(1 + each / 700) for each in (20, 8000, hertz)]
     position = (mel[2] - mel[0]) / (mel[1] - mel[0]) * 41 - 1
@@ -341,13 +341,13 @@ def test_what_varies_from_folder_to_folder_belongs_to_a_study(tmp_path, name, ma
         make(tmp_path / each)
     one, other = (config.experiment({"data": {"name": name, "folder": tmp_path / each}}) for each in ("one", "other"))
     nowhere = config.experiment({"data": {"name": name, "folder": tmp_path / "nowhere"}})
-    assert name_of(one) == name_of(other) != name_of(nowhere)  # wherever it lies
-    assert data_key(one) == data_key(one)
-    before, loading = name_of(one), data_key(one)
+    assert spec_run_name(one) == spec_run_name(other) != spec_run_name(nowhere)  # wherever it lies
+    assert _data_key(one) == _data_key(one)
+    before, loading = spec_run_name(one), _data_key(one)
     path = next(path for path in sorted((tmp_path / "one").rglob("*")) if path.suffix in (".json", ".wav"))
     path.write_bytes(path.read_bytes() + b" ")
-    assert name_of(one) != before
-    assert data_key(one) != loading
+    assert spec_run_name(one) != before
+    assert _data_key(one) != loading
 
 
 @pytest.mark.parametrize("name", ["emnist", "femnist", "cifar100", "speech_commands"])
@@ -364,6 +364,6 @@ def test_a_pipe_among_the_files_is_refused(tmp_path, name, write):
     for path in [each for each in tmp_path.rglob("*") if each.suffix in (".json", ".wav")]:
         path.unlink()
         os.mkfifo(path)
-    for read in (lambda: load(name, folder=tmp_path), lambda: folder_digest(name, tmp_path)):
+    for read in (lambda: load(name, folder=tmp_path), lambda: fetched_folder_digest(name, tmp_path)):
         with pytest.raises(DataError, match="is no file but a folder, a pipe or a device"):
             read()

@@ -6,7 +6,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from fedtide.data import partition
-from fedtide.data.holdings import label_counts
+from fedtide.data.holdings import holding_label_counts
 from fedtide.data.partition import (
     _dirichlet,
     _normal_scores,
@@ -151,7 +151,7 @@ def test_slow_labels_of_forty_devices(seed):
     duration = first_duration(UniformDuration(0.0, 1.0), seed, 40)
     parts = slow_labels(MNIST_LIKE, 40, seed, duration)
     assert set(sizes_of(parts)) == {1400}  # 7 labels of 6000 among 30
-    has = label_counts(MNIST_LIKE, parts, 10) > 0
+    has = holding_label_counts(MNIST_LIKE, parts, 10) > 0
     slow = np.zeros(40, bool)
     slow[the_slow(duration)] = True
     assert slow.sum() == 10
@@ -159,7 +159,7 @@ def test_slow_labels_of_forty_devices(seed):
     assert has[slow].any(axis=0).sum() == 3
     assert has[~slow].any(axis=0).sum() == 7
     assert set(has.sum(axis=1)) <= {1, 2}
-    kept = label_counts(MNIST_LIKE, parts, 10).sum(axis=0)
+    kept = holding_label_counts(MNIST_LIKE, parts, 10).sum(axis=0)
     assert sorted(set(kept)) in (
         [4666, 4667, 6000],
         [4666, 4667, 4668, 6000],
@@ -171,7 +171,7 @@ def test_slow_labels_depend_on_the_seed():
     unique = set()
     for seed in range(8):
         parts = slow_labels(MNIST_LIKE, 40, seed, duration)
-        held = label_counts(MNIST_LIKE, parts, 10)[the_slow(duration)].any(axis=0)
+        held = holding_label_counts(MNIST_LIKE, parts, 10)[the_slow(duration)].any(axis=0)
         unique.add(tuple(held))
     assert len(unique) > 4
 
@@ -195,14 +195,14 @@ def test_an_experiment_ties_labels_to_its_own_slow_devices():
 def test_the_paper_deals_out_shards_of_300(num_devices, per_device):
     parts = shards(MNIST_LIKE, num_devices, 7)
     assert set(sizes_of(parts)) == {per_device * 300}
-    counts = label_counts(MNIST_LIKE, parts, 10)
+    counts = holding_label_counts(MNIST_LIKE, parts, 10)
     assert ((counts > 0).sum(axis=1) <= per_device).all()  # 6000 is a multiple of 300: no shard straddles here
     assert (counts % 300 == 0).all()
 
 
 def test_a_shard_that_straddles_two_labels_is_counted_from_the_labels():
     labels = np.array([1, 0, 1, 0, 1, 0, 1, 1], np.uint8)  # sorted: 0 0 0 1 | 1 1 1 1
-    counts = label_counts(labels, shards(labels, 2, 0, num_shards=2), 3)
+    counts = holding_label_counts(labels, shards(labels, 2, 0, num_shards=2), 3)
     assert sorted(counts.tolist()) == [[0, 4, 0], [3, 1, 0]]
 
 
@@ -218,7 +218,7 @@ def test_what_does_not_come_out_even_belongs_to_nobody():
 def test_concentration_goes_from_one_label_to_all():
     largest = []
     for concentration in (0.01, 0.5, 10.0, 1e6):
-        counts = label_counts(MNIST_LIKE, dirichlet(MNIST_LIKE, 40, 3, concentration), 10)
+        counts = holding_label_counts(MNIST_LIKE, dirichlet(MNIST_LIKE, 40, 3, concentration), 10)
         largest.append((counts.max(axis=1) / counts.sum(axis=1)).mean())
     assert largest == sorted(largest, reverse=True)
     assert largest[0] > 0.8
@@ -236,7 +236,7 @@ def test_proportions_have_the_moments_of_a_dirichlet(concentration):
 def test_samples_follow_the_proportions():
     """All labels are used up, so the last devices take what is left: somewhat more uneven than the Dirichlet law."""
     labels = np.repeat(np.arange(4), 5000).astype(np.uint8)
-    counts = np.concatenate([label_counts(labels, dirichlet(labels, 20, seed, 0.7), 4) for seed in range(50)])
+    counts = np.concatenate([holding_label_counts(labels, dirichlet(labels, 20, seed, 0.7), 4) for seed in range(50)])
     assert 1 < (counts / 1000).var() / (3 / (16 * (4 * 0.7 + 1))) < 1.3
 
 
@@ -265,7 +265,7 @@ def test_shares_of_slow_devices_and_of_their_labels(slow_share, label_share, num
     duration = np.linspace(0.1, 1, 30)
     parts = slow_labels(MNIST_LIKE, 30, 4, duration, slow_share=slow_share, label_share=label_share)
     check_is_partition(parts, 30, len(MNIST_LIKE))
-    held = label_counts(MNIST_LIKE, parts, 10) > 0
+    held = holding_label_counts(MNIST_LIKE, parts, 10) > 0
     theirs, others = held[30 - num_slow :].any(axis=0), held[: 30 - num_slow].any(axis=0)
     assert theirs.sum() == num_labels
     assert not (theirs & others).any()
@@ -380,7 +380,7 @@ def test_an_experiment_ties_sizes_to_its_own_slow_devices():
         (lambda y: speed_sizes(y, 4, 1, np.ones(4), 0.5, float("nan")), "correlation = nan"),
         (lambda y: speed_sizes(y, 4, 1, np.ones(4), 0.5, 0.5, -1.0), "concentration = -1.0"),
         (lambda y: speed_sizes(y, 31, 1, np.ones(31), 0.5), "more devices than samples"),
-        (lambda y: label_counts(y, [np.arange(3)], 2), "labels run from 0 to 9, expected 0 to 1"),
+        (lambda y: holding_label_counts(y, [np.arange(3)], 2), "labels run from 0 to 9, expected 0 to 1"),
     ],
 )
 def test_bad_input(call, reason):
@@ -389,4 +389,4 @@ def test_bad_input(call, reason):
 
 
 def test_label_counts_of_nobody():
-    assert label_counts(np.zeros(3, np.uint8), [], 4).shape == (0, 4)
+    assert holding_label_counts(np.zeros(3, np.uint8), [], 4).shape == (0, 4)

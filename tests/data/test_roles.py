@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fedtide.data.shakespeare import ALPHABET, roles
+from fedtide.data.shakespeare import ALPHABET, _roles
 
 PLAY = """THE PLAY
 
@@ -62,16 +62,16 @@ He.
 
 
 def test_who_says_what():
-    assert roles(PLAY) == {
+    assert _roles(PLAY) == {
         "HELENA": "O, were that all! I think not on my father; And these great tears. FAREWELL. What?",
         "KING": "Farewell. Farewell.",
         "FIRST LORD": "Sir.",
     }
-    assert list(roles(PLAY)) == ["HELENA", "KING", "FIRST LORD"]
+    assert list(_roles(PLAY)) == ["HELENA", "KING", "FIRST LORD"]
 
 
 def test_a_short_line_is_a_name_only_if_it_comes_often():
-    assert roles(SHORT) == {"HAM": "Who's there? Mar. and Ber. Nay. Long live the King! Farewell. He."}
+    assert _roles(SHORT) == {"HAM": "Who's there? Mar. and Ber. Nay. Long live the King! Farewell. He."}
 
 
 def test_what_is_no_play_has_no_roles():
@@ -81,7 +81,7 @@ def test_what_is_no_play_has_no_roles():
         "I\n\nFrom fairest creatures we desire increase,\n",
         "ACT I.\n\nNobody speaks, but for this.\n",
     ):
-        assert roles(text) == {}
+        assert _roles(text) == {}
 
 
 def test_the_alphabet_is_leafs():

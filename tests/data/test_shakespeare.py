@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedtide.data import shakespeare as module
-from fedtide.data.fetch import whereabouts
+from fedtide.data.fetch import fetched_whereabouts
 from fedtide.data.partition import natural
 from fedtide.data.shakespeare import (
     ALPHABET,
@@ -15,8 +15,8 @@ from fedtide.data.shakespeare import (
     NUM_CHARACTERS,
     SHAKESPEARE,
     UNKNOWN_CHARACTER,
-    character_codes,
-    load_plays,
+    _character_codes,
+    _load_plays,
     shakespeare,
 )
 from fedtide.errors import DataError, FedtideError
@@ -44,7 +44,7 @@ RAWS = {name: text.encode() for name, text in TEXTS.items()}
 @pytest.fixture
 def small(monkeypatch):
     """Put two plays of three roles that count, and one that does not, in the place of the 37."""
-    monkeypatch.setattr(module, "load_plays", lambda folder, say: (list(TEXTS.values()), "made up"))
+    monkeypatch.setattr(module, "_load_plays", lambda folder, say: (list(TEXTS.values()), "made up"))
 
 
 def text(codes):
@@ -93,11 +93,11 @@ def test_labels_alone_are_enough_for_a_plan(small):
 
 
 def test_codes():
-    assert character_codes(ALPHABET).tolist() == list(range(80))
-    assert character_codes("@é€{").tolist() == [
+    assert _character_codes(ALPHABET).tolist() == list(range(80))
+    assert _character_codes("@é€{").tolist() == [
         UNKNOWN_CHARACTER,
         UNKNOWN_CHARACTER,
-        character_codes("?")[0],
+        _character_codes("?")[0],
         UNKNOWN_CHARACTER,
     ]
     assert NUM_CHARACTERS == 81
@@ -155,9 +155,9 @@ def test_a_folder(served, tmp_path, said, mirror, layout):
         (tmp_path / ARCHIVE).write_bytes(packed())
     else:
         write(tmp_path / layout)
-    assert load_plays(tmp_path, said.append) == (list(TEXTS.values()), f"folder {tmp_path}")
+    assert _load_plays(tmp_path, said.append) == (list(TEXTS.values()), f"folder {tmp_path}")
     assert said == [f"Shakespeare from folder {tmp_path}"]
-    assert whereabouts(served, tmp_path).complete
+    assert fetched_whereabouts(served, tmp_path).complete
     assert not mirror.asked
 
 
@@ -181,18 +181,18 @@ def test_a_bad_folder(served, tmp_path, said, spoil, reason):
     write(tmp_path / "mine")
     spoil(tmp_path / "mine" / "two_gut.txt")
     with pytest.raises(DataError, match=reason) as caught:
-        load_plays(tmp_path / "mine", said.append)
+        _load_plays(tmp_path / "mine", said.append)
     assert "or name no folder to download it" in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert not whereabouts(served, tmp_path / "mine").complete
+    assert not fetched_whereabouts(served, tmp_path / "mine").complete
 
 
 def test_the_archive_fills_the_cache(served, cache, mirror, said):
-    found = load_plays(None, said.append)
+    found = _load_plays(None, said.append)
     assert found == (list(TEXTS.values()), f"mirror {served.mirrors[0]}")
-    assert load_plays(None, said.append) == (found[0], f"cache {cache / 'shakespeare'}")
+    assert _load_plays(None, said.append) == (found[0], f"cache {cache / 'shakespeare'}")
     assert len(mirror.asked) == 1
     (cache / "shakespeare" / "one_gut.txt").write_bytes(b"nonsense")
-    assert load_plays(None, said.append) == found
+    assert _load_plays(None, said.append) == found
     assert any("one_gut.txt: corrupt: 8 bytes" in line and "fetching it from" in line for line in said)
     assert (cache / "shakespeare" / "one_gut.txt").read_bytes() == RAWS["one_gut.txt"]

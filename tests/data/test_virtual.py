@@ -13,8 +13,8 @@ from scipy import stats
 
 from fedtide import columns, config
 from fedtide.data import virtual
-from fedtide.data.holdings import Flat, flat
-from fedtide.data.virtual import distinct, fitted, virtual_dirichlet, virtual_iid, virtual_labels
+from fedtide.data.holdings import Flat, flat_holdings
+from fedtide.data.virtual import _distinct, _fitted, virtual_dirichlet, virtual_iid, virtual_labels
 from fedtide.engine.system import build, make_fleet
 from fedtide.errors import FedtideError
 from fedtide.types import Dataset, Samples
@@ -150,21 +150,21 @@ def test_samples_of_a_label_are_drawn_evenly() -> None:
 @given(st.lists(st.floats(0, 1, exclude_max=True), max_size=12), st.integers(0, 20))
 def test_distinct(units: list[float], more: int) -> None:
     count = len(units) + more
-    found = distinct(units, count)
+    found = _distinct(units, count)
     assert len(set(found)) == len(units) == len(found)
     assert all(0 <= each < count for each in found)
 
 
 def test_distinct_is_fair() -> None:
     rng = np.random.default_rng(1)
-    drawn = [tuple(sorted(distinct(rng.random(2).tolist(), 4))) for _ in range(6000)]
+    drawn = [tuple(sorted(_distinct(rng.random(2).tolist(), 4))) for _ in range(6000)]
     assert stats.chisquare(np.unique(drawn, axis=0, return_counts=True)[1]).pvalue > 1e-4
 
 
 @given(st.lists(st.integers(0, 9), min_size=3, max_size=3), st.lists(st.integers(0, 12), min_size=3, max_size=3))
 def test_fitted(row: list[int], room: list[int]) -> None:
     counts, limit = np.array([row]), np.array(room)
-    found = fitted(counts, limit)
+    found = _fitted(counts, limit)
     assert (found <= limit).all()
     assert found.sum() == min(counts.sum(), limit.sum())
     if (counts <= limit).all():
@@ -200,7 +200,7 @@ def test_what_cannot_be(make: Any, says: str) -> None:
 
 def test_numbers_outside_the_fleet() -> None:
     held: Any
-    for held in (virtual_iid(EVEN, 5, 0), flat(np.array([0, 1]), np.array([4, 3]), 2)):
+    for held in (virtual_iid(EVEN, 5, 0), flat_holdings(np.array([0, 1]), np.array([4, 3]), 2)):
         assert np.array_equal(held[-1], held[len(held) - 1])
         assert len(list(held)) == len(held)
         with pytest.raises(IndexError, match="out of range"):
@@ -208,7 +208,7 @@ def test_numbers_outside_the_fleet() -> None:
 
 
 def test_flat() -> None:
-    held = flat(np.array([2, 0, 2, 0]), np.array([5, 9, 1, 3]), 4)
+    held = flat_holdings(np.array([2, 0, 2, 0]), np.array([5, 9, 1, 3]), 4)
     assert isinstance(held, Flat)
     assert [each.tolist() for each in held] == [[3, 9], [], [1, 5], []]
 
@@ -268,7 +268,7 @@ def test_more_devices_than_samples_names_the_remedy() -> None:
 
 
 def test_a_fleet_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedtide.core.memory_budget.available_bytes", lambda: 10**9)
+    monkeypatch.setattr("fedtide.core.memory_budget._available_bytes", lambda: 10**9)
     with pytest.raises(
         FedtideError, match=r"a fleet of 9,000,000 devices would need 1.8 GB of memory, and 1 GB are free"
     ):

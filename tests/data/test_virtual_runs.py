@@ -11,13 +11,13 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.data.holdings import Flat, checked_partition, label_counts
+from fedtide.data.holdings import Flat, checked_partition, holding_label_counts
 from fedtide.deploy.node import partition as loader
 from fedtide.engine.system import build
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.pages.run_view import view_run
 from fedtide.parts.checks import Guarded
-from fedtide.runs.manifest import fleet_digest
+from fedtide.runs.manifest import _fleet_digest
 from helpers import EXAMPLES, small, small_dataset
 
 DEVICES = {"num_devices": 700}  # of 120 samples
@@ -55,13 +55,13 @@ def test_another_fleet_does_not_go_on(tmp_path: Path) -> None:
     given = experiment()
     one, two = (build(given, dataset=small_dataset()) for _ in range(2))
     other = build(experiment(name="virtual_iid"), dataset=small_dataset())
-    assert fleet_digest(one.fleet) == fleet_digest(two.fleet)
-    assert fleet_digest(one.fleet) != fleet_digest(other.fleet)
+    assert _fleet_digest(one.fleet) == _fleet_digest(two.fleet)
+    assert _fleet_digest(one.fleet) != _fleet_digest(other.fleet)
     held: Any = one.fleet.partition
     moved = replace(
         held, pools=Flat(held.pools.samples + 1, held.pools.offsets)
     )  # as many of each label, other samples
-    assert fleet_digest(one.fleet) != fleet_digest(one.fleet._replace(partition=moved))
+    assert _fleet_digest(one.fleet) != _fleet_digest(one.fleet._replace(partition=moved))
     fedtide.simulate(given, tmp_path / "run", system=one)
     (tmp_path / "run" / "model.npy").unlink()
     mixed = two._replace(fleet=other.fleet._replace(duration=one.fleet.duration))
@@ -90,7 +90,7 @@ def test_updates_of_all_who_are_ready_that_do_not_fit(monkeypatch: pytest.Monkey
     """A scheduler that looks at updates has everyone trained: what that needs is said before it is tried."""
     given = experiment({"policy": {"scheduler": "best_channel_best_norm"}})
     monkeypatch.setattr(
-        "fedtide.core.memory_budget.available_bytes", lambda: 200_000
+        "fedtide.core.memory_budget._available_bytes", lambda: 200_000
     )  # enough for 700 devices, and not for their updates
     with pytest.raises(FedtideError, match="ready devices before the schedule is made"):
         fedtide.simulate(given, dataset=small_dataset())
@@ -126,7 +126,7 @@ def test_the_table_of_counts_is_an_array_where_one_is_needed() -> None:
     assert np.array_equal(fleet.label_counts[5], table[5])
     assert np.array_equal(table.sum(axis=1), fleet.num_samples)
     held = [fleet.partition[k] for k in range(700)]
-    assert np.array_equal(label_counts(small_dataset().train.labels, held, 3), table)
+    assert np.array_equal(holding_label_counts(small_dataset().train.labels, held, 3), table)
 
 
 def test_a_million_devices() -> None:

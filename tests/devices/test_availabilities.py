@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedtide.devices import availability
-from fedtide.devices.availability import Battery, Daily, Markov, always
+from fedtide.devices.availability import Battery, Daily, Markov, always_available
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
 from fedtide.types import Floats, Ints
@@ -174,9 +174,9 @@ def test_a_battery_that_is_never_charged_empties_for_good() -> None:
 
 def test_a_battery_that_is_charged_as_fast_as_it_is_drained() -> None:
     part = Battery(40, 5, 5)
-    assert always(part)
+    assert always_available(part)
     assert _there(part, 1e5).all()
-    assert not always(Battery())
+    assert not always_available(Battery())
 
 
 # ---- what they all promise

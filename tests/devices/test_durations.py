@@ -17,9 +17,9 @@ from fedtide.devices.duration import (
     LogNormal,
     ShiftedExponential,
     ShiftedExponentialBySize,
+    duration_frequencies,
+    durations_vary,
     first_duration,
-    frequencies,
-    redraws,
 )
 from fedtide.devices.energy import Cmos
 from fedtide.errors import FedtideError
@@ -64,10 +64,10 @@ def test_a_spread_is_drawn_once_per_device() -> None:
 
 def test_jobs_of_a_device_are_independent_where_they_are_redrawn() -> None:
     for part in (ShiftedExponential(), LogNormal(per_job=True)):
-        assert redraws(part)
+        assert durations_vary(part)
         one, two = (part(5, EVERYONE, np.full(N, job)) for job in (1, 2))
         assert abs(stats.spearmanr(one, two).statistic) < 4 / math.sqrt(N)
-    assert not redraws(LogNormal())
+    assert not durations_vary(LogNormal())
 
 
 @given(st.floats(1e-300, 1e9), st.floats(0, 10), st.integers(0, 99))
@@ -81,7 +81,7 @@ def test_energy_has_the_frequencies_of_the_durations() -> None:
     duration, energy = Cycles(SIZES, 2e6, 5e8, 2e9), Cmos(1e-28, 2e6, 5e8, 2e9)
     joules = energy(4, EVERYONE, SIZES, np.zeros(N))
     np.testing.assert_allclose(joules * first_duration(duration, 4, N) ** 2, 1e-28 * (2e6 * SIZES) ** 3.0)
-    assert np.ptp(frequencies(4, EVERYONE, 5e8, 2e9)) > 1.49e9
+    assert np.ptp(duration_frequencies(4, EVERYONE, 5e8, 2e9)) > 1.49e9
 
 
 def test_energy_by_hand() -> None:

@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 from fedtide.devices.availability import Always, TraceAvailability
-from fedtide.devices.duration import TraceDuration, redraws
+from fedtide.devices.duration import TraceDuration, durations_vary
 from fedtide.devices.fedscale import FedScaleAvailability, FedScaleCapacity
 from fedtide.errors import DataError
 from fedtide.timeline.clock import make_clock
@@ -45,7 +45,7 @@ def _write(folder: Path, name: str, content: str | bytes) -> Path:
 def test_durations_of_a_file(tmp_path: Path, name: str) -> None:
     path = _write(tmp_path, name, "duration,device,note\n2.5,1,9\n0.5,0,9\n4,2,9\n")
     part = TraceDuration(path)
-    assert not redraws(part)
+    assert not durations_vary(part)
     assert part(0, np.array([2, 0, 1]), np.array([1, 5, 2])).tolist() == [4.0, 0.5, 2.5]
     assert TraceDuration(path, True, 10)(0, np.array([3, 5]), np.array([1, 1])).tolist() == [5.0, 40.0]
     with pytest.raises(
@@ -58,7 +58,7 @@ def test_durations_of_a_file(tmp_path: Path, name: str) -> None:
 def test_durations_of_jobs(tmp_path: Path, name: str) -> None:
     path = _write(tmp_path, name, "device,job,duration\n0,2,2\n0,1,1\n1,1,7\n")
     part = TraceDuration(path)
-    assert redraws(part)
+    assert durations_vary(part)
     assert part(0, np.array([0, 0, 1]), np.array([1, 2, 1])).tolist() == [1.0, 2.0, 7.0]
     with pytest.raises(
         DataError, match=r"has 1 jobs of device 1 and job 2 was asked for; lower timeline.horizon, or add wrap"
@@ -159,8 +159,8 @@ def test_parquet_without_pyarrow(tmp_path: Path) -> None:
     _write(tmp_path, "a.parquet", b"PAR1")
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
-        "from pathlib import Path; from fedtide.devices.traces import read_trace\n"
-        f"read_trace(Path({str(tmp_path / 'a.parquet')!r}), ['device'])"
+        "from pathlib import Path; from fedtide.devices.traces import read_trace_columns\n"
+        f"read_trace_columns(Path({str(tmp_path / 'a.parquet')!r}), ['device'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "pip install 'fedtide[export]', or save it as .csv" in done.stderr

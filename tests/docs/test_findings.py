@@ -10,11 +10,11 @@ import numpy as np
 from fedtide.studies.metrics import Reaching, final_accuracy, mean_accuracy, variation
 from fedtide.studies.results import RunResult
 from fedtide.studies.spec import read_study
-from fedtide.studies.statistics import Comparison, paired, paired_difference
+from fedtide.studies.statistics import Comparison, paired_difference, paired_results
 from fedtide_lab.paper.claims import Check
 from fedtide_lab.paper.figures import FIGURES, FRESH, OLD, OLDER, curve_label, figure_study, stored_runs
-from fedtide_lab.worlds.page import decided
-from fedtide_lab.worlds.studies import NO_CLAIMS, WORLDS, change, claims, collect_worlds
+from fedtide_lab.worlds.page import decided_worlds
+from fedtide_lab.worlds.studies import NO_CLAIMS, WORLDS, collect_worlds, world_change, world_claims
 from stored import committed
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ def figure(name: str) -> dict[str, dict[int, RunResult]]:
 
 
 def gain(one: dict[int, RunResult], other: dict[int, RunResult], metric=mean_accuracy, most: int = 99) -> Comparison:
-    pairs = [pair for seed, pair in paired(one, other).items() if seed < most]
+    pairs = [pair for seed, pair in paired_results(one, other).items() if seed < most]
     return paired_difference([metric(a) for a, _ in pairs], [metric(b) for _, b in pairs])
 
 
@@ -55,7 +55,7 @@ def test_does_the_proposed_schedule_help() -> None:
     iid = [runs[curve_label(name, "i.i.d.")] for name in ("proposed", "random")]
     whole, first, late, even = gain(one, other), gain(one, other, most=3), gain(one, other, final_accuracy), gain(*iid)
     seeds = [gain({s: one[s]}, {s: other[s]}).mean for s in range(3)]
-    level = [np.mean([mean_accuracy(pair[side]) for pair in paired(one, other).values()]) for side in (0, 1)]
+    level = [np.mean([mean_accuracy(pair[side]) for pair in paired_results(one, other).values()]) for side in (0, 1)]
     said = [
         f"{level[0]:.3f} against {level[1]:.3f}",
         f"**{whole.mean:+.3f} (95 % interval {interval(whole)})**",
@@ -86,7 +86,7 @@ def test_what_of_the_paper_holds() -> None:
         for who in ("random", "proposed")
     ]
     four = [gamma(weights, who, base, "i.i.d.") for who in ("proposed", "random") for base in (FRESH, 1.0)]
-    values = np.array([[mean_accuracy(run) for run in each] for each in paired(*four).values()])
+    values = np.array([[mean_accuracy(run) for run in each] for each in paired_results(*four).values()])
     less = paired_difference(values[:, 0] - values[:, 1], values[:, 2] - values[:, 3])
     said = [
         f"gamma = {OLD} costs {-old.mean:.3f} (95 % interval {-old.high:.3f} to {-old.low:.3f}, five seeds",
@@ -122,7 +122,7 @@ def test_more_learning_per_bit() -> None:
         f"ends at {level[1]:.3f} (three seeds, paired: {found.mean:+.3f}, 95 % interval {interval(found)})",
     ]
     shares = []
-    for seed, (one, other) in paired(*runs).items():
+    for seed, (one, other) in paired_results(*runs).items():
         until = Reaching("time", final_accuracy(other))
         shares.append(until(one) / float(other.column("time")[-1]))
         assert seed < 3
@@ -133,7 +133,7 @@ def test_more_learning_per_bit() -> None:
 def test_worlds() -> None:
     results = collect_worlds(WORLDS, committed("worlds"))
     fresh, macro = (
-        change(Check(*names), results)
+        world_change(Check(*names), results)
         for names in (("phones", "random, fresh", "random"), ("macro", "proposed", "random"))
     )
     assert (fresh.is_unpaired, macro.is_unpaired) == (True, False)
@@ -142,8 +142,10 @@ def test_worlds() -> None:
         f"gains {macro.paired.mean:.3f} more over random scheduling ({interval(macro.paired, '.3f')}, with seeds paired",
         "No claim of the paper is contradicted",
     ]
-    names = [claim.name for claim in claims("")]
-    verdicts = [v.verdict for each in decided(WORLDS, results) for v in each.verdicts if v.claim.name not in NO_CLAIMS]
+    names = [claim.name for claim in world_claims("")]
+    verdicts = [
+        v.verdict for each in decided_worlds(WORLDS, results) for v in each.verdicts if v.claim.name not in NO_CLAIMS
+    ]
     assert set(NO_CLAIMS) < set(names)
     assert "contradicted" not in verdicts
     assert not unexplained(section("Worlds"), said)

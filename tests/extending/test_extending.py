@@ -30,8 +30,8 @@ def ids(case: Case) -> str:
 
 
 def experiment(case: Case, *more: str) -> fedtide.Experiment:
-    given = config.lay(config.read_words(SMALL), config.read_words(case.words))
-    return config.experiment(config.lay(given, config.read_words(more)))
+    given = config.merge_nested(config.read_words(SMALL), config.read_words(case.words))
+    return config.experiment(config.merge_nested(given, config.read_words(more)))
 
 
 @pytest.fixture
@@ -89,14 +89,14 @@ def config_text(tree: object) -> str:
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_in_a_study_it_is_run_once_and_found_again(case: Case, here: Path) -> None:
     from fedtide.studies import spec
-    from fedtide.studies.run import missing, run_study
+    from fedtide.studies.run import missing_runs, run_study
     from fedtide.studies.store import Store
 
     study = spec.make_study("own", {"mine": config.dump(experiment(case, "timeline.horizon=1"))}, [1, 2])
     store = Store(here / "results")
-    assert len(missing(study, store)) == 2
+    assert len(missing_runs(study, store)) == 2
     assert run_study(study, store, workers=1) == []
-    assert missing(study, store) == []
+    assert missing_runs(study, store) == []
 
 
 def _on_nodes(case: Case) -> bool:

@@ -48,13 +48,13 @@ def test_a_key_that_does_not_exist_is_one_line(tmp_path: Path, key: str, says: s
 def test_what_runs_fill_in_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `fedtide parts` and the page list is what a run offers, no more and no less."""
     offered: dict[str, set[str]] = {}
-    part = system.experiment_part
+    part = system._experiment_part
 
     def noted(experiment: Any, kind: str, **more: Any) -> Any:
         offered.setdefault(kind, set()).update(name.replace("_", ".", 1) for name in more)
         return part(experiment, kind, **more)
 
-    monkeypatch.setattr(system, "experiment_part", noted)
+    monkeypatch.setattr(system, "_experiment_part", noted)
     made = system.build(small())
     system.make_trainer(made)
     for kind, known in KINDS.items():

@@ -34,10 +34,10 @@ def test_the_trace_of_a_federation_says_what_was_lost(here: Path) -> None:
     pytest.importorskip("flwr")
     from memory_grid import Federation, terms
 
-    from fedtide.deploy.trace import read_history
+    from fedtide.deploy.trace import read_trace_history
 
     folder = here / "federation"
     Federation(terms(config.read_words(CASE.words)), folder).coordinator().run()
-    history = read_history(folder)
+    history = read_trace_history(folder)
     assert [each.lost or [] for each in history.trace.periods] == [record.lost for record in history.rounds]
     assert any(each.lost for each in history.trace.periods)

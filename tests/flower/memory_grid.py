@@ -15,7 +15,7 @@ from fedtide import config
 from fedtide.deploy.apps import client_app
 from fedtide.deploy.conversation import Mailbox
 from fedtide.deploy.coordinator import Coordinator
-from fedtide.deploy.settings import Deployment, Terms, to_run_config
+from fedtide.deploy.settings import Deployment, Terms, _to_run_config
 
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # Flower sets these in a ServerApp's process
 OFFLINE_AFTER = 50.0  # seconds until Flower notices that a node is gone
@@ -95,7 +95,7 @@ class MemoryGrid:
     def join(self, part: int, duration: float, node_id: int | None = None, **extra: Any) -> Node:
         """Connect a node that holds this part of the data."""
         node_id = next(self._fresh) if node_id is None else node_id
-        run_config = to_run_config(self.terms)
+        run_config = _to_run_config(self.terms)
         context = Context(1, node_id, {"partition-id": part, **extra}, RecordDict(), run_config)
         self.nodes[node_id] = Node(node_id, context, duration)
         return self.nodes[node_id]

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from fedtide.cli.main import app
 from fedtide.deploy import trace
-from fedtide.deploy.demo import Demo, demo_table, demo_terms, paces
+from fedtide.deploy.demo import Demo, _paces, demo_table, demo_terms
 from fedtide.errors import FedtideError
 from fedtide.runs import read_rounds
 
@@ -117,7 +117,7 @@ def test_the_demos_table(folder: Path) -> None:
     experiment = demo_terms(demo, {}).experiment
     assert experiment.fleet.num_devices == 6
     assert round(experiment.timeline.horizon / experiment.timeline.period) == 20
-    assert paces(demo) == sorted(set(paces(demo)))
+    assert _paces(demo) == sorted(set(_paces(demo)))
     console = Console(record=True, width=120, file=open(os.devnull, "w"))  # noqa: SIM115
     console.print(demo_table(terms().experiment, read_rounds(folder), "training"))
     text = console.export_text()

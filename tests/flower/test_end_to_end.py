@@ -21,7 +21,7 @@ from fedtide.deploy.credentials import make_credentials
 from fedtide.deploy.demo import Federation
 from fedtide.deploy.replay import replay
 from fedtide.deploy.settings import Deployment, Terms, write_app
-from fedtide.deploy.watchdog import federation_processes
+from fedtide.deploy.watchdog import _federation_processes
 from fedtide.runs import is_complete, read_rounds
 
 pytestmark = [
@@ -60,7 +60,7 @@ def wait_for(what: str, condition: Callable[[], bool], seconds: float, home: Pat
 def server_apps(home: Path) -> list[int]:
     """Return the processes that run a ServerApp."""
     found = []
-    for pid in federation_processes(home):
+    for pid in _federation_processes(home):
         with contextlib.suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             found += [pid] if any(word.endswith(b"flwr-serverapp") for word in words[:2]) else []
@@ -105,7 +105,7 @@ def test_six_nodes_and_one_is_killed(tmp_path: Path) -> None:
         kill(nodes[0])  # SIGKILL, with all that it had started
         federation.start_node("node-0-again", {"partition-id": 0})
         wait_for("the end", lambda: is_complete(run), 180, federation.home)
-    assert federation_processes(federation.home) == []
+    assert _federation_processes(federation.home) == []
     recorded = check_replay(run, periods)
     assert sum(len(each.arrived) for each in recorded.periods) >= 4
     holders = {node for each in recorded.periods for node, data in zip(each.node, each.data, strict=True) if data == 0}
@@ -146,7 +146,7 @@ def test_tls_keys_strangers_and_a_server_that_is_killed(tmp_path: Path) -> None:
         wait_for("the first node's return", is_back, 120, federation.home)
         wait_for("the end", lambda: is_complete(run), 180, federation.home)
         after = (run / "rounds.jsonl").read_bytes()
-    assert federation_processes(federation.home) == []
+    assert _federation_processes(federation.home) == []
     assert after.startswith(before)  # nothing lost
     recorded = check_replay(run, periods)
     seen = {node for each in recorded.periods for node in each.nodes.values()}

@@ -12,10 +12,10 @@ from memory_grid import Federation, terms
 
 from fedtide.deploy import trace
 from fedtide.deploy.apps import client_app
-from fedtide.deploy.node import Worker, loader
+from fedtide.deploy.node import Worker, node_loader
 from fedtide.deploy.protocol import TrainOrder, UploadOrder, model_record, read_model
 from fedtide.deploy.replay import replay
-from fedtide.deploy.settings import check_timeline, deployment, from_run_config, to_run_config
+from fedtide.deploy.settings import _to_run_config, check_deployment_timeline, deployment, from_run_config
 from fedtide.engine.system import build, make_trainer
 from fedtide.errors import FedtideError
 from fedtide.types import Job
@@ -44,7 +44,7 @@ def test_own_data_with_a_loader_of_ones_own(tmp_path: Path) -> None:
 
 def test_an_unknown_loader_or_part() -> None:
     with pytest.raises(FedtideError, match="loader='nope' is not known"):
-        loader("nope")
+        node_loader("nope")
     with pytest.raises(FedtideError, match="partition-id=6"):
         _ = Worker(terms(), 6).data
 
@@ -52,18 +52,18 @@ def test_an_unknown_loader_or_part() -> None:
 def test_only_periods() -> None:
     wanted = terms({"timeline": {"name": "per_arrival"}, "policy": {"limit": 1}})
     with pytest.raises(FedtideError, match="aggregates every period"):
-        check_timeline(wanted.experiment)
+        check_deployment_timeline(wanted.experiment)
 
 
 def test_uploads_take_the_time_they_take() -> None:
     wanted = terms({"timeline": {"upload_time": 1.0}})
     with pytest.raises(FedtideError, match=r"timeline\.upload_time=0"):
-        check_timeline(wanted.experiment)
+        check_deployment_timeline(wanted.experiment)
 
 
 def test_terms_travel_unchanged() -> None:
     wanted = terms(epsilon=0.3, capacity="measured")
-    assert from_run_config(to_run_config(wanted)) == wanted
+    assert from_run_config(_to_run_config(wanted)) == wanted
     with pytest.raises(FedtideError, match="fedtide deploy app"):
         from_run_config({"experiment": "{}"})
     with pytest.raises(FedtideError, match="deadline=2"):
@@ -89,7 +89,7 @@ def grant(version: int, bits: float) -> RecordDict:
 
 def test_the_node_holds_its_update_until_it_is_asked(tmp_path: Path) -> None:
     wanted = terms()
-    context = Context(1, 7, {"partition-id": 2, "pace": 0.3}, RecordDict(), to_run_config(wanted))
+    context = Context(1, 7, {"partition-id": 2, "pace": 0.3}, RecordDict(), _to_run_config(wanted))
     model = make_trainer(build(wanted.experiment)).initial_model(3)
     order = Message(train_order(2, model), 7, "train")
     order.metadata.__dict__["_message_id"] = "a"

@@ -12,7 +12,7 @@ from flwr.app import Error, Message, RecordDict
 from memory_grid import Act, Federation, Node, terms
 
 from fedtide.deploy import trace
-from fedtide.deploy.apps import recall, store_memory
+from fedtide.deploy.apps import _recall, _store_memory
 from fedtide.deploy.protocol import ReadyReply, Refused, TrainOrder, read_ready
 from fedtide.deploy.replay import replay
 from fedtide.deploy.settings import Terms
@@ -194,17 +194,17 @@ def test_memory_matters(tmp_path: Path) -> None:
 
 def test_a_node_goes_on_from_what_the_server_has_seen() -> None:
     state, one, two = RecordDict(), {"v": np.array([1.0])}, {"v": np.array([2.0])}
-    assert recall(state, "codec", 3, 0) is None
-    store_memory(state, "codec", 3, {0: None, 4: one})
-    found = recall(state, "codec", 3, 4)
+    assert _recall(state, "codec", 3, 0) is None
+    _store_memory(state, "codec", 3, {0: None, 4: one})
+    found = _recall(state, "codec", 3, 4)
     assert found is not None
     assert found["v"] == 1.0
-    assert recall(state, "codec", 3, 0) is None  # it was lost: as before it
-    store_memory(state, "codec", 3, {4: one, 7: two})
-    assert [recall(state, "codec", 3, seen) for seen in (4, 7)] == [one, two]
-    assert recall(state, "codec", 3, 6) is None  # of another node
-    assert recall(state, "codec", 2, 7) is None  # of another device
-    store_memory(state, "codec", 3, {9: None})
+    assert _recall(state, "codec", 3, 0) is None  # it was lost: as before it
+    _store_memory(state, "codec", 3, {4: one, 7: two})
+    assert [_recall(state, "codec", 3, seen) for seen in (4, 7)] == [one, two]
+    assert _recall(state, "codec", 3, 6) is None  # of another node
+    assert _recall(state, "codec", 2, 7) is None  # of another device
+    _store_memory(state, "codec", 3, {9: None})
     assert not state
 
 
@@ -240,7 +240,7 @@ def test_a_trace_that_forgets_wrongly_is_damaged(tmp_path: Path, forgot: object,
 
 def test_memory_without_dimensions_stays_without() -> None:
     state = RecordDict()
-    store_memory(state, "codec", 3, {0: None, 7: {"count": np.array(5), "left": np.zeros(2, np.float32)}})
-    found = recall(state, "codec", 3, 7)
+    _store_memory(state, "codec", 3, {0: None, 7: {"count": np.array(5), "left": np.zeros(2, np.float32)}})
+    found = _recall(state, "codec", 3, 7)
     assert found["count"].shape == ()
     assert found["left"].dtype == np.float32

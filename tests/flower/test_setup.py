@@ -20,7 +20,7 @@ from memory_grid import terms
 from fedtide.deploy.credentials import make_credentials
 from fedtide.deploy.demo import Federation
 from fedtide.deploy.settings import from_run_config, write_app
-from fedtide.deploy.watchdog import federation_processes
+from fedtide.deploy.watchdog import _federation_processes
 from fedtide.errors import FedtideError
 
 
@@ -74,9 +74,9 @@ def test_grandchildren_are_stopped_too(tmp_path: Path, monkeypatch: pytest.Monke
     log = federation.home / "sleeper.log"
     while "up" not in log.read_text():
         assert process.poll() is None
-    assert len(federation_processes(federation.home)) == 2
+    assert len(_federation_processes(federation.home)) == 2
     federation.__exit__()
-    assert federation_processes(federation.home) == []
+    assert _federation_processes(federation.home) == []
     assert process.poll() is not None
 
 
@@ -84,14 +84,14 @@ SLEEPERS = """
 import subprocess, sys, time
 from pathlib import Path
 from fedtide.deploy import demo as federation
-from fedtide.deploy.watchdog import federation_processes
+from fedtide.deploy.watchdog import _federation_processes
 federation._program = lambda name: sys.executable
 here = Path(sys.argv[1])
 made = federation.Federation(here / "home", temporary=here)
 (here / "secret.key").write_text("!")
 child = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], "
 made.start("sleeper", ["python", "-c", child + "start_new_session=True); time.sleep(100)"])
-while len(federation_processes(made.home)) < 2:
+while len(_federation_processes(made.home)) < 2:
     time.sleep(0.02)
 print("up", flush=True)
 exec(sys.argv[2])
@@ -116,10 +116,10 @@ def test_a_parent_that_is_gone_leaves_nothing_behind(tmp_path: Path, then: str) 
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"up\n"
         if then.startswith("time"):
-            assert len(federation_processes(here / "home")) == 2
+            assert len(_federation_processes(here / "home")) == 2
             parent.kill()
     until = time.monotonic() + 10
-    while federation_processes(here / "home") or here.exists():
+    while _federation_processes(here / "home") or here.exists():
         assert time.monotonic() < until
         time.sleep(0.05)
 

@@ -30,11 +30,11 @@ from fedtide.core import faults, files
 from fedtide.core import signals as core_signals
 from fedtide.data import PARTITIONS
 from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
-from fedtide.plot.figure import is_whole_figure, new_figure, save, write_figure
-from fedtide.report.terminal import curve_lines
+from fedtide.plot.figure import is_whole_figure, new_figure, save_figure, write_figure
+from fedtide.report.terminal import terminal_curve
 from fedtide.studies import run as studies_run
 from fedtide.studies.metrics import METRICS
-from fedtide.studies.run import run_one
+from fedtide.studies.run import _run_one
 
 FEDTIDE = [sys.executable, "-m", "fedtide"]
 
@@ -131,7 +131,7 @@ TOO_BIG = "array is too big; `arr.size * arr.dtype.itemsize` is larger than the 
     ids=lambda value: f"{type(value).__name__}" if isinstance(value, BaseException) else None,
 )
 def test_any_exception_is_one_line_and_a_code(error, says, code, monkeypatch):
-    line, found = faults.explain(error)
+    line, found = faults.explain_fault(error)
     assert re.search(says, line), line
     assert found == code
     assert "\n" not in line
@@ -237,7 +237,7 @@ def test_a_study_does_not_throw_away_a_part_that_the_machine_does_not_give(run, 
     with monkeypatch.context() as patch:
         refuse(patch, number, f"r/{name}")
         with pytest.raises(FedtideError, match=os.strerror(number)):
-            run_one(tree, "r")
+            _run_one(tree, "r")
     assert contents(run) == before
 
 
@@ -246,8 +246,8 @@ def test_a_run_of_a_study_that_fails_in_its_own_words(monkeypatch, error):
     def fails(*task):
         raise error
 
-    monkeypatch.setattr(studies_run, "run_one", fails)
-    assert studies_run._attempt() == faults.explain(error)
+    monkeypatch.setattr(studies_run, "_run_one", fails)
+    assert studies_run._attempt() == faults.explain_fault(error)
 
 
 # --- figures are whole or not there --------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def test_a_figure_that_was_cut_is_drawn_anew(run, cut):
     [("module://matplotlib_inline.backend_inline", None), ("nonsense", "/nonexistent"), ("TkAgg", None)],
 )
 def test_figures_need_no_backend(tmp_path, backend, home):
-    code = "from pathlib import Path; from fedtide.plot.figure import *; save(new_figure(2, 2), Path('f'))"
+    code = "from pathlib import Path; from fedtide.plot.figure import *; save_figure(new_figure(2, 2), Path('f'))"
     env = {**os.environ, "MPLBACKEND": backend, **({"MPLCONFIGDIR": "/proc/none", "HOME": home} if home else {})}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -290,8 +290,8 @@ def test_figures_need_no_backend(tmp_path, backend, home):
 
 
 def test_the_same_figure_gives_the_same_bytes(tmp_path):
-    first = [path.read_bytes() for path in save(new_figure(2, 2), tmp_path / "a")]
-    assert first == [path.read_bytes() for path in save(new_figure(2, 2), tmp_path / "b")]
+    first = [path.read_bytes() for path in save_figure(new_figure(2, 2), tmp_path / "a")]
+    assert first == [path.read_bytes() for path in save_figure(new_figure(2, 2), tmp_path / "b")]
 
 
 # --- a user's own code ---------------------------------------------------------------------------------------------------
@@ -549,7 +549,7 @@ def test_a_pipe_that_somebody_writes_to():
     read, write_to = os.pipe()
     os.write(write_to, b"seed: 3\n")
     os.close(write_to)
-    assert config.read_file(Path(f"/dev/fd/{read}")) == {"seed": 3}
+    assert config.read_yaml_file(Path(f"/dev/fd/{read}")) == {"seed": 3}
     os.close(read)
 
 
@@ -568,7 +568,7 @@ def test_an_output_that_does_not_know_all_characters(run, charset, words):
 
 @pytest.mark.parametrize("room", [-5, 0, 1, 8, 20, 64, 500])
 def test_the_curve_fits(room):
-    lines = str(curve_lines([1.0, 2.0], [0.1, 0.9], room)).splitlines()[:-1]
+    lines = str(terminal_curve([1.0, 2.0], [0.1, 0.9], room)).splitlines()[:-1]
     assert max(map(len, lines)) == max(room, 15)
 
 

@@ -34,10 +34,10 @@ from memory_grid import Federation, Node, terms
 
 from fedtide.cli.main import app
 from fedtide.deploy import apps, trace
-from fedtide.deploy.apps import log_to, server_error
+from fedtide.deploy.apps import _log_to, server_error
 from fedtide.deploy.protocol import TrainOrder, model_record
 from fedtide.deploy.replay import replay
-from fedtide.deploy.settings import from_run_config, to_run_config
+from fedtide.deploy.settings import _to_run_config, from_run_config
 from fedtide.engine.simulate import simulate
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.runs import is_complete, read_run
@@ -546,7 +546,7 @@ def test_a_trace_that_cannot_be_read_is_not_damaged(run: Path, monkeypatch: pyte
     ],
 )
 def test_a_nodes_own_settings(config: dict[str, Any], says: str) -> None:
-    context = Context(1, 7, config, RecordDict(), to_run_config(small()))
+    context = Context(1, 7, config, RecordDict(), _to_run_config(small()))
     wanted = TrainOrder(device=0, version=1, nonce="n", learning_rate=0.05)
     order = Message(wanted.content(model=model_record(np.zeros(7850, np.float32))), 7, "train")
     order.metadata.__dict__["_message_id"] = "a"
@@ -570,27 +570,27 @@ def test_a_nodes_own_settings(config: dict[str, Any], says: str) -> None:
 )
 def test_a_run_configuration_that_is_none(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(FedtideError, match=says):
-        from_run_config({**to_run_config(small()), **changes})
+        from_run_config({**_to_run_config(small()), **changes})
 
 
 @pytest.mark.parametrize("name", [None, 5, "", "/", "a\0b"])
 def test_a_run_folder_that_is_none(name: Any) -> None:
     with pytest.raises(FedtideError, match="run-folder="):
-        apps.run_folder({"run-folder": name})
+        apps._run_folder({"run-folder": name})
 
 
 def test_a_server_says_why_it_gave_up(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    run_config = {**to_run_config(small({"timeline": {"name": "per_arrival"}, "policy": {"limit": 1}}))}
+    run_config = {**_to_run_config(small({"timeline": {"name": "per_arrival"}, "policy": {"limit": 1}}))}
     context = Context(1, 7, {}, RecordDict(), {**run_config, "run-folder": str(folder)})
     with pytest.raises(FedtideError):
-        apps.run_server(Federation(small(), folder).grid, context)  # type: ignore[arg-type]
+        apps._run_server(Federation(small(), folder).grid, context)  # type: ignore[arg-type]
     assert "a deployment aggregates every period" in (server_error(folder) or "")
     assert server_error(folder, (tmp_path / "run.log").stat().st_size) is None
     assert server_error(tmp_path / "nobody") is None
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="cannot be written"):
-        log_to(tmp_path / "file" / "run")
+        _log_to(tmp_path / "file" / "run")
 
 
 RUBBISH: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {

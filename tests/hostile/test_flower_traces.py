@@ -31,7 +31,7 @@ from memory_grid import Federation, terms
 
 from fedtide.deploy import trace
 from fedtide.deploy.replay import replay
-from fedtide.deploy.trace import read_history
+from fedtide.deploy.trace import read_trace_history
 from fedtide.errors import FedtideError, RunFolderError
 
 TINY = {
@@ -358,5 +358,5 @@ def test_in_place_of_files(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_whole_history_is_read(run: Path) -> None:
-    history = read_history(run)
+    history = read_trace_history(run)
     assert len(history.trace.periods) == len(history.rounds) == 5

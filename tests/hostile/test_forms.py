@@ -439,7 +439,7 @@ data = st.recursive(
 @example("1e5")
 def test_what_is_written_is_read(tree: Any) -> None:
     assert yaml12.parse_yaml(yaml12.to_yaml(tree)) == tree
-    assert "\n" not in yaml12.in_line(tree)
+    assert "\n" not in yaml12.yaml_in_line(tree)
 
 
 # ---- anything at all: an experiment, or one line
@@ -457,7 +457,7 @@ yaml_text = st.lists(pieces | st.text(max_size=3), max_size=20).map("".join)
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(yaml12.ConfigSyntaxError):
         found = yaml12.parse_yaml(text)
-        assert yaml12.plain_tree(found, "x") == found or "nan" in text.lower() or "inf" in text.lower()
+        assert yaml12.plain_yaml_tree(found, "x") == found or "nan" in text.lower() or "inf" in text.lower()
 
 
 @settings(max_examples=300, deadline=None)

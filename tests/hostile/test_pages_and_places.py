@@ -51,8 +51,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_wrong_places(case: Wrong, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(made)
-    monkeypatch.setattr("fedtide_lab.commands.do_runs", _begins)
-    monkeypatch.setattr("fedtide_lab.theory.command.evaluate_problem", _begins)
+    monkeypatch.setattr("fedtide_lab.commands.do_study_runs", _begins)
+    monkeypatch.setattr("fedtide_lab.theory.command._evaluate_problem", _begins)
     before = contents(made)
     refused(case)
     assert contents(made) == before

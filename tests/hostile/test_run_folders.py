@@ -25,8 +25,8 @@ from fedtide.core import memory_budget as memory
 from fedtide.engine.system import build
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.learning.trainer import Score
-from fedtide.report.plan import plan_rows
-from fedtide.runs import read_header, read_rounds, read_run
+from fedtide.report.plan import _plan_rows
+from fedtide.runs import read_rounds, read_run, read_run_header
 from fedtide.types import Samples
 from helpers import FakeTrainer, run, small, small_dataset
 
@@ -58,7 +58,7 @@ def flips(path: Path, count: int) -> Iterator[bytes]:
 
 
 def test_no_flipped_bit_of_the_rounds_is_shown_as_another_number(tmp_path: Path) -> None:
-    header = read_header(stopped(tmp_path / "run"))
+    header = read_run_header(stopped(tmp_path / "run"))
     good = header.read()
     for _ in flips(header.path / "rounds.jsonl", 600):
         with pytest.raises(RunFolderError, match="damaged or was edited"):
@@ -596,7 +596,7 @@ def test_a_codec_whose_num_kept_is_no_number(kept: Any) -> None:
     with pytest.raises(TrainingError, match=r"num_kept\(30, "):
         run(EXPERIMENT, system=system)
     with pytest.raises(TrainingError, match=r"num_kept\(195, "):
-        plan_rows(system)
+        _plan_rows(system)
 
 
 # ---- wrong arguments from Python
@@ -734,12 +734,12 @@ def test_sizes_that_cannot_be_had(case: Any) -> None:
 
 
 def test_sizes_for_people() -> None:
-    assert [memory.size(each) for each in (0, 999, 1e3, 2.5e10, 1e18)] == [
+    assert [memory._size(each) for each in (0, 999, 1e3, 2.5e10, 1e18)] == [
         "0 bytes",
         "999 bytes",
         "1 kB",
         "25 GB",
         "1e+03 PB",
     ]
-    free = memory.available_bytes()
+    free = memory._available_bytes()
     assert free is None or free > 0

@@ -24,17 +24,17 @@ from fedtide.studies.spec import Run
 from fedtide.studies.store import Store
 from fedtide_lab.league import methods, page, tune
 from fedtide_lab.league import ranking as bench
-from fedtide_lab.league.draw import draw_curves
+from fedtide_lab.league.draw import draw_league_curves
 from fedtide_lab.league.methods import GROUPS, LEAGUE_METHODS, PAPER_METHOD, REFERENCE, LeagueMethod
-from fedtide_lab.league.ranking import benchmark, stages
+from fedtide_lab.league.ranking import ranking_benchmark, ranking_stages
 from fedtide_lab.league.tune import (
     COMBINED,
     CONFIRMING,
     LEAGUE_WORLDS,
     RANKING_SEEDS,
     TUNING_SEED,
-    combine,
-    tuned,
+    combine_tuned,
+    tuned_entries,
     tuning,
 )
 from fedtide_lab.pages import league_page
@@ -108,7 +108,7 @@ def test_a_control_is_a_method_with_the_same_weights_and_codec(method: LeagueMet
 
 def _fill_store(store: Store, world: World, level) -> None:
     """Put made-up results of all stages into a store; level: of method, settings and seed."""
-    for _, parts in stages([world], store):
+    for _, parts in ranking_stages([world], store):
         for part in parts:
             for run in part.runs:
                 name = run.label.partition(",")[0]
@@ -154,7 +154,7 @@ def test_the_best_on_the_tuning_seed_plays_whatever_the_others_say(tmp_path: Pat
         return 0.5 if first == (experiment.seed == TUNING_SEED) else 0.1
 
     _fill_store(store, small, level)
-    for entry in tuned(small, list(methods.LEAGUE_METHODS.values()), store):
+    for entry in tuned_entries(small, list(methods.LEAGUE_METHODS.values()), store):
         assert entry.rate == methods.RATES[0]
         assert entry.setting == entry.method.settings[0]  # the first of equals
 
@@ -162,7 +162,7 @@ def test_the_best_on_the_tuning_seed_plays_whatever_the_others_say(tmp_path: Pat
 def test_ranks_and_their_ranges_are_those_of_a_plain_loop(tmp_path: Path, small: World) -> None:
     store = Store(tmp_path)
     _fill_store(store, small, _level)
-    found, runs = benchmark(small, store)
+    found, runs = ranking_benchmark(small, store)
     # written anew: the accuracy is level on the whole horizon but for chance before the first evaluation at 0.5
     horizon = 10.0
     names = [row.name for row in found.rows]
@@ -208,7 +208,7 @@ def test_ranks_and_their_ranges_are_those_of_a_plain_loop(tmp_path: Path, small:
 def test_what_is_combined_are_the_best_that_beat_the_reference(tmp_path: Path, small: World) -> None:
     store = Store(tmp_path)
     _fill_store(store, small, lambda name, experiment: _level(name, experiment) + 0.5 * (name == "ef21"))
-    together = combine(tuned(small, list(methods.LEAGUE_METHODS.values()), store))
+    together = combine_tuned(tuned_entries(small, list(methods.LEAGUE_METHODS.values()), store))
     assert together.title == "proposed + fedbuff"  # top_k and fedprox are behind it, and ef21 stands alone
     assert together.tree["policy"]["aggregator"]["name"] == "buffered_mean"
     assert together.tree["policy"]["scheduler"] == "proposed"
@@ -218,17 +218,17 @@ def test_before_all_are_tuned_nothing_is_combined(tmp_path: Path, small: World) 
     store = Store(tmp_path)
     for run in tuning(small, [LEAGUE_METHODS[REFERENCE]]).runs:
         store.save(run.name, result(config.dump(run.experiment), "avx2", 0.5))
-    assert combine(tuned(small, list(methods.LEAGUE_METHODS.values()), store)) is None
-    assert benchmark(small, store) is None
+    assert combine_tuned(tuned_entries(small, list(methods.LEAGUE_METHODS.values()), store)) is None
+    assert ranking_benchmark(small, store) is None
 
 
 def test_a_method_that_lacks_a_run_is_left_out_and_named(tmp_path: Path, small: World) -> None:
     store = Store(tmp_path)
     _fill_store(store, small, _level)
-    entry = next(row.entry for row in benchmark(small, store)[0].rows if row.name == "top_k")
+    entry = next(row.entry for row in ranking_benchmark(small, store)[0].rows if row.name == "top_k")
     [lost] = tune.ranking_study(small, [entry], [3]).runs
     next((tmp_path / "new").glob(f"{lost.name}.*")).unlink()
-    found, runs = benchmark(small, store)
+    found, runs = ranking_benchmark(small, store)
     assert found.left_out == {"top_k": 4}
     assert "top_k" not in {row.name for row in found.rows}
     page.write_league_page(tmp_path / "league.md", FIGURES, [found], {small.name: runs}, tmp_path)
@@ -243,14 +243,14 @@ def test_a_share_of_the_cost_is_own_over_the_references(tmp_path: Path, small: W
         if kept.experiment["policy"]["scheduler"] == "best_channel":
             columns = {**kept.columns, "bits": np.array([20.0, 38.0])}
             store.save(name, dataclasses.replace(kept, columns=columns))
-    cost = benchmark(small, store)[0].row("best_channel").costs["bits"]
+    cost = ranking_benchmark(small, store)[0].row("best_channel").costs["bits"]
     assert cost.middle == 20.0
     assert np.exp(cost.ratio.mean) == pytest.approx(4.0)
 
 
 def _lose(store: Store, world: World, name: str, seed: int) -> None:
     """Make a run of the ranking one that diverged."""
-    entry = next(row.entry for row in benchmark(world, store)[0].rows if row.name == name)
+    entry = next(row.entry for row in ranking_benchmark(world, store)[0].rows if row.name == name)
     [lost] = tune.ranking_study(world, [entry], [seed]).runs
     store.save(lost.name, _diverged(lost))
 
@@ -264,7 +264,7 @@ def _diverged(run: Run) -> RunResult:
 def test_a_target_is_an_exact_decimal_that_an_accuracy_can_reach(tmp_path: Path, small: World) -> None:
     store = Store(tmp_path)
     _fill_store(store, small, lambda name, experiment: 0.6)  # 0.05 * 12 is more than that
-    found, _ = benchmark(small, store)
+    found, _ = ranking_benchmark(small, store)
     assert found.target == 0.6
     assert found.row("proposed").costs["time"].reached == RANKING_SEEDS
 
@@ -272,9 +272,9 @@ def test_a_target_is_an_exact_decimal_that_an_accuracy_can_reach(tmp_path: Path,
 def test_a_run_that_diverged_counts_as_chance_in_ranks_and_gains(tmp_path: Path, small: World) -> None:
     store = Store(tmp_path)
     _fill_store(store, small, _level)
-    before = benchmark(small, store)[0].row("proposed")
+    before = ranking_benchmark(small, store)[0].row("proposed")
     _lose(store, small, "proposed", 2)
-    found, runs = benchmark(small, store)
+    found, runs = ranking_benchmark(small, store)
     row = found.row("proposed")
     assert not found.left_out
     assert (row.diverged, row.diverged_fresh) == (1, 0)
@@ -284,16 +284,16 @@ def test_a_run_that_diverged_counts_as_chance_in_ranks_and_gains(tmp_path: Path,
     assert row.over_reference.verdict == "not resolved"
     page.write_league_page(tmp_path / "league.md", FIGURES, [found], {small.name: runs}, tmp_path)
     assert "**`proposed`**, diverged on 1 of 5 seeds |" in (tmp_path / "league.md").read_text()
-    draw_curves([found], {small.name: runs}, tmp_path / "curves")
+    draw_league_curves([found], {small.name: runs}, tmp_path / "curves")
     assert "gain over random scheduling" in league_page(store)
 
 
 def test_what_is_recommended_diverged_on_no_seed_fresh_ones_included(tmp_path: Path, small: World) -> None:
     store = Store(tmp_path)
     _fill_store(store, small, _level)
-    assert benchmark(small, store)[0].winner.name == COMBINED
+    assert ranking_benchmark(small, store)[0].winner.name == COMBINED
     _lose(store, small, COMBINED, CONFIRMING[1])
-    found, runs = benchmark(small, store)
+    found, runs = ranking_benchmark(small, store)
     assert found.rows[0].name == COMBINED
     assert found.winner.name == "proposed"
     assert COMBINED not in {row.name for row in found.level}
@@ -314,10 +314,10 @@ def test_what_is_recommended_diverged_on_no_seed_fresh_ones_included(tmp_path: P
 def test_the_next_in_rank_is_asked_to_play_on_fresh_seeds(tmp_path: Path, small: World) -> None:
     store = Store(tmp_path)
     _fill_store(store, small, lambda name, experiment: _level(name, experiment) - 0.05 * (name == "proposed"))
-    second = benchmark(small, store)[0].rows[1].name
+    second = ranking_benchmark(small, store)[0].rows[1].name
     assert second not in (PAPER_METHOD, REFERENCE)
     _lose(store, small, COMBINED, CONFIRMING[0])
-    asked = [run for stage, parts in stages([small], store) if stage == "fresh seeds" for run in parts[0].runs]
+    asked = [run for stage, parts in ranking_stages([small], store) if stage == "fresh seeds" for run in parts[0].runs]
     assert {run.experiment.seed for run in asked if run.label == second} == set(CONFIRMING)
 
 
@@ -327,7 +327,7 @@ def test_a_candidate_that_diverged_is_not_chosen(tmp_path: Path, small: World) -
     store.save(runs[0].name, _diverged(runs[0]))
     for number, run in enumerate(runs[1:]):
         store.save(run.name, result(config.dump(run.experiment), "avx2", 0.2 + 0.1 * (number == 1)))
-    [entry] = tuned(small, [LEAGUE_METHODS[PAPER_METHOD]], store)
+    [entry] = tuned_entries(small, [LEAGUE_METHODS[PAPER_METHOD]], store)
     assert tuning(small, [LEAGUE_METHODS[PAPER_METHOD]]).runs[2].experiment.learning.learning_rate == entry.rate
 
 
@@ -335,7 +335,7 @@ def test_findings_follow_the_runs(tmp_path: Path, small: World) -> None:
     """The numbers of the sentences, computed anew from the runs."""
     store = Store(tmp_path)
     _fill_store(store, small, _level)
-    found, runs = benchmark(small, store)
+    found, runs = ranking_benchmark(small, store)
     values = page.LeagueValues([found], {small.name: runs})
     mean = {name: np.mean([mean_accuracy(runs[name][s]) for s in range(RANKING_SEEDS)]) for name in runs}
     assert values["paper proposed over random"].mean == pytest.approx(mean["proposed"] - mean["random"])
@@ -355,7 +355,7 @@ def test_findings_follow_the_runs(tmp_path: Path, small: World) -> None:
 def test_costs_are_medians_and_say_when_a_target_is_missed(tmp_path: Path, small: World) -> None:
     store = Store(tmp_path)
     _fill_store(store, small, lambda name, experiment: 0.52 if name in ("random", "proposed", "combined") else 0.2)
-    found, _ = benchmark(small, store)
+    found, _ = ranking_benchmark(small, store)
     assert found.target == pytest.approx(0.5)
     assert found.row("proposed").costs["time"].middle == 0.5  # the first evaluation
     assert found.row("proposed").costs["bits"].middle == 5
@@ -371,7 +371,7 @@ def test_a_whole_benchmark_by_the_command_line(tmp_path: Path, small: World, mon
         "timeline": {"horizon": 1.0},
         "learning": {"model": "softmax"},
     }
-    monkeypatch.setattr(tune, "BASE", config.lay(tune.BASE, tiny))
+    monkeypatch.setattr(tune, "BASE", config.merge_nested(tune.BASE, tiny))
     monkeypatch.setattr(tune, "LEAGUE_WORLDS", LEAGUE_WORLDS[:1])
     wild = {
         name: method._replace(rates=(0.07, 1e30)) for name, method in methods.LEAGUE_METHODS.items()
@@ -409,7 +409,7 @@ def test_the_whole_league_is_committed_and_nothing_else() -> None:
     wanted = {
         run.name: (world.name, run.label, run.experiment.seed)
         for world in LEAGUE_WORLDS
-        for _, parts in stages([world], STORE)
+        for _, parts in ranking_stages([world], STORE)
         for part in parts
         for run in part.runs
     }

@@ -26,7 +26,7 @@ from fedtide.deploy.settings import Terms, check_terms, deployment
 from fedtide.engine.system import build, make_trainer, parameter_count
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import dask, native
-from fedtide.learning.dask import DaskTrainer, pack_chunks, shares
+from fedtide.learning.dask import DaskTrainer, _pack_chunks, _split_jobs
 from fedtide.learning.model import MODELS
 from fedtide.learning.trainer import LocalWork, Task
 from fedtide.parts import registry
@@ -232,14 +232,14 @@ def _counting(elsewhere: Elsewhere) -> Callable[[Any], list[int]]:
 
 def under_way_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return how many bytes each chunk takes, as it is sent."""
-    real, sizes = dask.pack_chunks, []
+    real, sizes = dask._pack_chunks, []
 
     def packed(*args: Any) -> Any:
         chunk = real(*args)
         sizes.append(len(pickle.dumps(chunk)))
         return chunk
 
-    monkeypatch.setattr(dask, "pack_chunks", packed)
+    monkeypatch.setattr(dask, "_pack_chunks", packed)
     return sizes
 
 
@@ -350,12 +350,15 @@ def test_a_cluster_without_workers(elsewhere: Elsewhere, monkeypatch: pytest.Mon
 
 @pytest.mark.slow
 def test_a_worker_on_another_instruction_path(elsewhere: Elsewhere) -> None:
-    if native.isa() == "baseline":
+    if native.native_isa() == "baseline":
         pytest.skip("there is no other path")
     elsewhere.worker(FEDTIDE_ISA="baseline")
     said = refused(on_dask(address=elsewhere.workers(1)))
-    assert f"trains on the instruction path baseline, the run on {native.isa()}, and another gives other bits" in said
-    assert f"FEDTIDE_ISA={native.isa()}" in said
+    assert (
+        f"trains on the instruction path baseline, the run on {native.native_isa()}, and another gives other bits"
+        in said
+    )
+    assert f"FEDTIDE_ISA={native.native_isa()}" in said
 
 
 @pytest.mark.slow
@@ -415,14 +418,14 @@ def test_the_places_are_arguments_of_the_trainer() -> None:
 
 
 def test_a_run_knows_path_size_and_trainer_without_a_cluster() -> None:
-    from fedtide.runs import identity
-    from fedtide.runs.manifest import instruction_path
+    from fedtide.runs import run_identity
+    from fedtide.runs.manifest import manifest_instruction_path
 
     experiment = small(WORLD, on_dask(inner_args={"momentum": 0.5}))
     system = build(experiment, dataset=DATA)
-    assert instruction_path(experiment) == native.isa()
+    assert manifest_instruction_path(experiment) == native.native_isa()
     assert parameter_count(system) == 21_483 == len(make_trainer(system).initial_model(0))
-    assert identity(system, make_trainer(system))["trainer"] == "dask around native with momentum=0.5"
+    assert run_identity(system, make_trainer(system))["trainer"] == "dask around native with momentum=0.5"
     assert own_workers() == []
 
 
@@ -431,7 +434,7 @@ def test_a_run_knows_path_size_and_trainer_without_a_cluster() -> None:
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=40), st.lists(st.integers(1, 64), min_size=1, max_size=9))
 def test_every_job_has_one_worker_and_none_waits_long(work: list[int], threads: list[int]) -> None:
-    pieces = shares(np.array(work, np.float64), np.array(threads, np.float64))
+    pieces = _split_jobs(np.array(work, np.float64), np.array(threads, np.float64))
     assert np.concatenate(pieces).tolist() == list(range(len(work)))
     fair = sum(work) / sum(threads)
     for piece, count in zip(pieces, threads, strict=True):
@@ -439,15 +442,15 @@ def test_every_job_has_one_worker_and_none_waits_long(work: list[int], threads: 
 
 
 def test_equal_jobs_on_equal_workers() -> None:
-    assert [len(each) for each in shares(np.full(8, 5.0), np.ones(2))] == [4, 4]
-    assert [len(each) for each in shares(np.full(9, 5.0), np.array([1.0, 2.0]))] == [3, 6]
+    assert [len(each) for each in _split_jobs(np.full(8, 5.0), np.ones(2))] == [4, 4]
+    assert [len(each) for each in _split_jobs(np.full(9, 5.0), np.array([1.0, 2.0]))] == [3, 6]
 
 
 def test_a_chunk_has_every_model_once_to_the_bit() -> None:
     zero = np.zeros(5, np.float32)
     starts = [(1, zero), (1, zero.copy()), (1, -zero), (2, zero + 1), (1, zero), (2, zero + 1)]
     jobs = [Job(k, version, start, 0.1, DATA.train, np.array([k])) for k, (version, start) in enumerate(starts)]
-    chunk = pack_chunks("maker", [(job, "table") for job in jobs])
+    chunk = _pack_chunks("maker", [(job, "table") for job in jobs])
     assert [row.start for row in chunk.jobs] == [0, 0, 1, 2, 0, 2]
     for job, row in zip(jobs, chunk.jobs, strict=True):
         assert chunk.starts[row.start].tobytes() == job.start.tobytes()

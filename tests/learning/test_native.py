@@ -23,9 +23,9 @@ from fedtide.learning.model import (
     Model,
     ReLU,
     initialize,
+    model_shapes,
     num_labels,
     num_parameters,
-    shapes,
     without_dropout,
 )
 from fedtide.learning.native import NativeTrainer
@@ -269,4 +269,4 @@ def test_the_initial_model_is_the_shared_one():
     trained = NativeTrainer(task(model))
     np.testing.assert_array_equal(trained.initial_model(9), initialize(model, stream(9, "initial_model")))
     assert trained.initial_model(9).shape == (num_parameters(model),)
-    assert len(shapes(model)) == len(model.layers) + 1
+    assert len(model_shapes(model)) == len(model.layers) + 1

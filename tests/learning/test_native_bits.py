@@ -18,7 +18,7 @@ import pytest
 from fedtide.extension import native as extension
 from fedtide.learning import native
 from fedtide.learning.model import MODELS, ChannelDropout, Conv2d, Linear, MaxPool2d, Model, ReLU, num_parameters
-from fedtide.learning.native import lower
+from fedtide.learning.native import _lower
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="the digests are of x86-64 Linux"
@@ -79,7 +79,7 @@ def scattered(count: int, salt: int) -> np.ndarray:
 def digest(kernel, isa: str, name: str) -> str:
     """Return a digest of the updates of two jobs and of the scores of the first one's model, on one thread."""
     model, as_bytes, count, batch, proximal, momentum, corrected = CASES[name]
-    d, layers = num_parameters(model), lower(model)
+    d, layers = num_parameters(model), _lower(model)
     shape = (count, *model.input_shape)
     images = 4 * scattered(int(np.prod(shape)), 1).reshape(shape)
     images[np.abs(images) < 0.8] = -0.5

@@ -332,7 +332,7 @@ def test_bad_evaluations_are_refused():
 def low_level(**changes):
     """Call the extension itself, past the checks of NativeTrainer."""
     arguments = {
-        "layers": native.lower(PAPER),
+        "layers": native._lower(PAPER),
         "images": np.zeros((4, 1, 28, 28), np.float32),
         "labels": np.zeros(4, np.uint8),
         "values": None,

@@ -12,8 +12,8 @@ import pytest
 import fedtide
 from fedtide.engine import system
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.learning.model import GRU, MODELS, Embedding, Linear, Model, initialize, num_parameters, parameter_shapes
-from fedtide.learning.native import lower
+from fedtide.learning.model import GRU, MODELS, Embedding, Linear, Model, _parameter_shapes, initialize, num_parameters
+from fedtide.learning.native import _lower
 from fedtide.learning.trainer import LocalWork, Task
 from fedtide.rng import stream
 from fedtide.runs import RoundRecord
@@ -52,7 +52,7 @@ def trainer(threads: int = 1, work: LocalWork | None = None, **options: object):
 def test_where_its_parameters_lie() -> None:
     model = MODELS["char_gru"]((1, 1, 80), 81)
     assert model.layers == (Embedding(81, 8), GRU(128), Linear(81))
-    assert [place.bias.stop - place.weight.start for place in parameter_shapes(model)] == [648, 52_992, 10_449]
+    assert [place.bias.stop - place.weight.start for place in _parameter_shapes(model)] == [648, 52_992, 10_449]
     assert num_parameters(model) == 64_089
     assert num_parameters(MODELS["char_gru"]((1, 1, 9), 81)) == 64_089  # whatever the window
 
@@ -60,7 +60,7 @@ def test_where_its_parameters_lie() -> None:
 def test_its_first_parameters_are_as_pytorch_draws_them() -> None:
     model = MODELS["char_gru"]((1, 1, 80), 81)
     vector = initialize(model, stream(0, "initial_model"))
-    table, gates, _ = (vector[place.weight.start : place.bias.stop] for place in parameter_shapes(model))
+    table, gates, _ = (vector[place.weight.start : place.bias.stop] for place in _parameter_shapes(model))
     assert table.std() == pytest.approx(1, abs=0.1)
     assert np.abs(table).max() > 2
     assert 0.99 / np.sqrt(128) < np.abs(gates).max() <= (1 + 1e-6) / np.sqrt(128)
@@ -104,7 +104,7 @@ def test_codes_that_it_does_not_have() -> None:
 
 def test_the_native_kernel_does_not_know_it() -> None:
     with pytest.raises(FedtideError, match=r"no layer Embedding.*set learning\.trainer=torch"):
-        lower(SMALL)
+        _lower(SMALL)
     with pytest.raises(FedtideError, match=r"'char_gru' is trained by PyTorch only: add learning\.trainer=torch"):
         system.make_model(fedtide.experiment(learning={"model": "char_gru"}), (1, 1, 80), 81)
 
@@ -131,7 +131,7 @@ import sys
 sys.modules["torch"] = None  # not installed
 import fedtide, fedtide.data.shakespeare as module
 play = "ACT I.\\n\\n" + "\\n\\n".join(f"ROLE {chr(65 + k)}.\\n" + "Who is there? " * 99 for k in range(6))
-module.load_plays = lambda folder, say: ([play], "made up")
+module._load_plays = lambda folder, say: ([play], "made up")
 planned = fedtide.plan(fedtide.experiment(
     data={"name": "shakespeare", "partition": "natural"}, learning={"model": "char_gru", "trainer": "torch"},
     fleet={"num_devices": 5}, timeline={"horizon": 3}, policy={"limit": 2},
@@ -145,7 +145,7 @@ print(planned.summary["num_parameters"])
 def test_a_run_resumes_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     play = "ACT I.\n\n" + "\n\n".join(f"ROLE {chr(65 + k)}.\n" + f"Who is {k}, there? " * 70 for k in range(6))
-    monkeypatch.setattr("fedtide.data.shakespeare.load_plays", lambda folder, say: ([play], "made up"))
+    monkeypatch.setattr("fedtide.data.shakespeare._load_plays", lambda folder, say: ([play], "made up"))
     wanted = fedtide.experiment(
         data={"name": {"name": "shakespeare", "window": 10}, "partition": "natural", "num_test": 20},
         learning={"model": {"name": "char_gru", "hidden": 4}, "trainer": "torch", "local_steps": 2},

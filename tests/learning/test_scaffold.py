@@ -306,10 +306,10 @@ def test_a_model_without_its_half_is_not_scored() -> None:
 
 def test_the_records_say_who_trained() -> None:
     from fedtide.runs import trainer_name
-    from fedtide.runs.manifest import instruction_path
+    from fedtide.runs.manifest import manifest_instruction_path
 
     wanted = small(SCAFFOLD)
     assert trainer_name(make_trainer(build(wanted, dataset=DATA))).startswith("scaffold around native, scale=")
-    assert instruction_path(wanted) == native.isa()
-    assert instruction_path(config.experiment(wanted, {"learning": {"trainer": {"inner": "torch"}}})) is None
-    assert checks.remembers(make_trainer(build(wanted, dataset=DATA)))
+    assert manifest_instruction_path(wanted) == native.native_isa()
+    assert manifest_instruction_path(config.experiment(wanted, {"learning": {"trainer": {"inner": "torch"}}})) is None
+    assert checks.part_remembers(make_trainer(build(wanted, dataset=DATA)))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedtide.engine.step import learning_rates
+from fedtide.engine.step import step_learning_rates
 from fedtide.engine.system import build
 from fedtide.learning.trainer import RATE_SCHEDULES
 from helpers import small, small_dataset
@@ -26,7 +26,7 @@ def test_factors(name: str, factor: list[float]) -> None:
 def test_the_rate_is_set_when_the_device_receives_its_model() -> None:
     system = build(small({"timeline": {"period": 0.25, "horizon": 2.0}}), dataset=small_dataset())
     # version v came to be at (v - 1) / 4; half-time is 1.0, which is version 5
-    np.testing.assert_allclose(learning_rates(system, np.array([1, 4, 5, 8])), [0.1, 0.1, 0.05, 0.05])
+    np.testing.assert_allclose(step_learning_rates(system, np.array([1, 4, 5, 8])), [0.1, 0.1, 0.05, 0.05])
 
 
 @pytest.mark.parametrize(
@@ -35,4 +35,4 @@ def test_the_rate_is_set_when_the_device_receives_its_model() -> None:
 def test_half_time_is_not_missed_by_a_rounding(period: float, horizon: float) -> None:
     system = build(small({"timeline": {"period": period, "horizon": horizon}}), dataset=small_dataset())
     half = round(horizon / 2 / period)
-    np.testing.assert_allclose(learning_rates(system, np.array([half, half + 1])), [0.1, 0.05])
+    np.testing.assert_allclose(step_learning_rates(system, np.array([half, half + 1])), [0.1, 0.05])

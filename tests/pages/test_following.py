@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from fedtide import config
-from fedtide.pages.live import server
+from fedtide.pages.live import _server
 from fedtide.runs import RunFolder
 
 Followed = tuple[Path, ThreadingHTTPServer, int]  # the run, the server, and the lock of whoever works on the run
@@ -79,7 +79,7 @@ def followed(made_run: Callable[..., Path], tmp_path: Path) -> Iterator[Followed
     (folder / "model.npy").unlink()
     lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)  # as a process at work has it
-    made = server([folder])
+    made = _server([folder])
     thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     yield folder, made, lock

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli.main import app
-from fedtide.core.files import refuse_other_kind, write_output
+from fedtide.core.files import refuse_other_file_kind, write_output
 from fedtide.errors import FedtideError
-from fedtide.plot.figure import our_style, save
+from fedtide.plot.figure import figure_style, save_figure
 from fedtide.runs import RunFolder
 from helpers import ROOT
 
@@ -73,7 +73,7 @@ def test_a_pipe_a_device_and_a_dangling_link_stay(made_run: Callable[..., Path],
     assert pipe.is_fifo()
     assert link.is_symlink()
     with pytest.raises(FedtideError, match="/dev/null is a pipe, a device"):
-        refuse_other_kind(Path("/dev/null"), b"", "a page")
+        refuse_other_file_kind(Path("/dev/null"), b"", "a page")
 
 
 def test_a_page_is_replaced_by_a_page(made_run: Callable[..., Path], tmp_path: Path) -> None:
@@ -95,14 +95,14 @@ def test_a_new_run_leaves_hidden_files_of_the_user(tmp_path: Path) -> None:
 
 def test_a_figure_replaces_nothing_but_a_figure(tmp_path: Path) -> None:
     (tmp_path / "mine.png").write_text("no picture")
-    with our_style("screen"):
+    with figure_style("screen"):
         from matplotlib.figure import Figure
 
         with pytest.raises(FedtideError, match=r"mine\.png is there and is not a figure \(PNG\)"):
-            save(Figure(), tmp_path / "mine")
+            save_figure(Figure(), tmp_path / "mine")
         assert [each.name for each in tmp_path.iterdir()] == ["mine.png"], "none is written if one cannot be"
         (tmp_path / "mine.png").unlink()
-        assert len(save(Figure(), tmp_path / "mine")) == len(save(Figure(), tmp_path / "mine")) == 3
+        assert len(save_figure(Figure(), tmp_path / "mine")) == len(save_figure(Figure(), tmp_path / "mine")) == 3
 
 
 @pytest.mark.parametrize("name", ["paper", "worlds", "league"])

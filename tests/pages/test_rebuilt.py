@@ -15,7 +15,7 @@ from fedtide.engine.system import build
 from fedtide.errors import FedtideError
 from fedtide.pages import run_rows
 from fedtide.pages.run import run_page
-from fedtide.pages.run_view import job_numbers, jobs_of, recorded, view_run
+from fedtide.pages.run_view import _job_numbers, _jobs_of, _recorded, view_run
 from fedtide.runs import read_run
 from helpers import small
 
@@ -61,7 +61,7 @@ def test_whoever_was_gone_when_the_server_acted_was_away(made_run: Callable[...,
 def test_records_alone_tell_when_trainings_may_have_begun(made_run: Callable[..., Path]) -> None:
     folder = made_run()
     run = read_run(folder)
-    found = recorded(run.experiment, run.rounds, run.complete, "because")
+    found = _recorded(run.experiment, run.rounds, run.complete, "because")
     whole = view_run(folder)
     assert found.jobs.age.tolist() == whole.jobs.age.tolist()
     assert found.jobs.received.tolist() == whole.jobs.received.tolist()
@@ -96,12 +96,12 @@ def test_a_deployment_is_read_from_its_trace(deployed_run: Callable[[bool], Path
 
 
 def test_jobs_by_hand() -> None:
-    jobs = jobs_of([np.array([0]), np.array([0, 1])], [1.0, 2.0], 2)
+    jobs = _jobs_of([np.array([0]), np.array([0, 1])], [1.0, 2.0], 2)
     assert jobs.device.tolist() == [0, 0, 1, 0, 1]
     assert jobs.age.tolist() == [0, 0, 1, 0, 0]
     assert jobs.received.tolist() == [0.0, 1.0, 0.0, 2.0, 2.0]
     assert jobs.ready.tolist() == [1.0, 2.0, 2.0, np.inf, np.inf]
-    assert job_numbers(jobs.device).tolist() == [1, 2, 1, 3, 2]
+    assert _job_numbers(jobs.device).tolist() == [1, 2, 1, 3, 2]
 
 
 def test_shares_of_time_are_those_of_the_trainings(made_run: Callable[..., Path]) -> None:
@@ -144,6 +144,6 @@ def test_records_that_do_not_name_the_ready_devices_show_the_same_page(
     assert (one.kind, one.rounds) == (other.kind, other.rounds) == ("simulated", other.rounds)
     for mine, theirs in zip(one.jobs, other.jobs, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    monkeypatch.setattr("fedtide.core.memory_budget.available_bytes", lambda: 100)
+    monkeypatch.setattr("fedtide.core.memory_budget._available_bytes", lambda: 100)
     with pytest.raises(FedtideError, match="a page of 6 devices in 12 aggregations would need"):
         view_run(tmp_path / "counted")

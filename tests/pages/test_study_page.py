@@ -11,9 +11,9 @@ import pytest
 
 from fedtide.pages import study
 from fedtide.pages.run_rows import PAGE_BYTES
-from fedtide.pages.study_curves import spent
+from fedtide.pages.study_curves import _spent
 from fedtide.studies.metrics import Reaching, mean_accuracy
-from fedtide.studies.statistics import aligned, band, difference_band, paired_difference, smoothed
+from fedtide.studies.statistics import _smoothed, aligned_seeds, difference_band, mean_band, paired_difference
 from fedtide.studies.store import Store
 from fedtide_lab.paper import reproduce
 from fedtide_lab.paper.figures import FIGURES
@@ -36,7 +36,7 @@ def made():
         first, provenance={"isa": "avx512"}, columns={**first.columns, "test_accuracy": np.full(30, 0.5)}
     )
     results["b"][2] = dataclasses.replace(other, elsewhere=(first,))
-    return study_, results, study.results_page(study_, results)
+    return study_, results, study._results_page(study_, results)
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ def as_number(text):
 def test_mean_curves_are_pythons(page, made, over, column, smooth) -> None:
     _, results, _ = made
     ratio = column == "train_loss"
-    for number, runs in enumerate(aligned(results).values()):
-        want = band(list(runs.values()), column, over, ratio, smooth)
+    for number, runs in enumerate(aligned_seeds(results).values()):
+        want = mean_band(list(runs.values()), column, over, ratio, smooth)
         found = js(
             page,
             """(() => { const c = fedtide.data.families[0].curves[arguments[0]];
@@ -92,7 +92,7 @@ def test_mean_curves_are_pythons(page, made, over, column, smooth) -> None:
         )  # fmt: skip
         for one, other in zip(found, (want.x, want.mean, want.low, want.high), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    assert smoothed(results["a"][0], column).shape == (12,)
+    assert _smoothed(results["a"][0], column).shape == (12,)
 
 
 @pytest.mark.parametrize("over", ["time", "bits"])
@@ -128,8 +128,8 @@ def test_the_target_is_reached_when_records_say(page, made, over) -> None:
     choose(page, "x", over)
     for target in (0.3, 0.62, 0.75, 0.99):
         choose(page, "target", str(target))
-        for number, runs in enumerate(aligned(results).values()):
-            reached = [spent(run)[over][np.argmax(run.column("test_accuracy") >= target)] for run in runs.values()]
+        for number, runs in enumerate(aligned_seeds(results).values()):
+            reached = [_spent(run)[over][np.argmax(run.column("test_accuracy") >= target)] for run in runs.values()]
             amounts = [Reaching(over, target)(run) for run in runs.values()]
             lost = sum(map(np.isnan, amounts))
             text = cells(page, "target")[number]
@@ -207,7 +207,7 @@ def test_keys_walk_the_forest_and_the_chart(page, made) -> None:
     assert js(page, "document.activeElement.dataset.row") == "1"
     chart = page.find_element("css selector", ".chart")
     chart.send_keys(Keys.HOME, Keys.ARROW_RIGHT)
-    want = band([run for seed, run in made[1]["c"].items()], "test_accuracy")
+    want = mean_band([run for seed, run in made[1]["c"].items()], "test_accuracy")
     assert cells(page, "read")[2] == f"{want.mean[1]:.4f}"
     assert f"c {want.mean[1]:.4f}" in js(page, "document.getElementById('readout').textContent")
     chart.send_keys("?")
@@ -276,7 +276,7 @@ def test_ledger_settings_and_reasons(page, made) -> None:
 
 def test_hostile_labels_change_nothing(opened) -> None:
     names = ["plain", "</script><script>document.title='taken'</script>", "x" * 10_000, "שלום עולם " * 9, "<b>bold</b>"]
-    content = study.results_page(*studied(dict.fromkeys(names, 6), seeds=2))
+    content = study._results_page(*studied(dict.fromkeys(names, 6), seeds=2))
     page = opened(content)
     assert page.title == "grown"
     assert not page.find_elements("css selector", "#main bdi b")
@@ -289,7 +289,7 @@ def test_hostile_labels_change_nothing(opened) -> None:
 
 
 def test_fifty_curves_open_in_two_seconds(opened) -> None:
-    content = study.results_page(*studied({f"variant {number}": 140 for number in range(50)}, seeds=5))
+    content = study._results_page(*studied({f"variant {number}": 140 for number in range(50)}, seeds=5))
     start = time.perf_counter()
     page = opened(content)
     assert len(page.find_elements("css selector", "#lines tbody tr")) == 50
@@ -318,16 +318,18 @@ def test_dark_is_drawn_anew_and_paper_is_light(page) -> None:
 
 @pytest.fixture(scope="module")
 def found():
-    return reproduce.collect(list(FIGURES), Store(ROOT / "results" / "paper"), None)
+    return reproduce.collect_reproduced(list(FIGURES), Store(ROOT / "results" / "paper"), None)
 
 
 @pytest.fixture(scope="module")
 def paper():
-    return study.folder_page(ROOT / "results" / "paper")
+    return study._folder_page(ROOT / "results" / "paper")
 
 
 def test_the_papers_page_says_its_verdicts(opened, found, paper) -> None:
-    rows = [row for row in claims_rows(reproduce.verdicts(found)) if row["comparisons"][0]["figure"] in found]
+    rows = [
+        row for row in claims_rows(reproduce.reproduced_verdicts(found)) if row["comparisons"][0]["figure"] in found
+    ]
     assert len(rows) > 8
     browser = opened(paper)
     groups = browser.find_elements("css selector", ".forest-group")

@@ -12,13 +12,22 @@ import pytest
 
 from fedtide.errors import FedtideError
 from fedtide.pages import study
+from fedtide.pages.html import BLACK, CONTRAST, WHITE, _color_contrast, html_line_styles
 from fedtide.pages.run_rows import PAGE_BYTES
-from fedtide.pages.shell import BLACK, CONTRAST, WHITE, contrast, line_trees
-from fedtide.pages.study_curves import Family, PageCurve, Pool, axes_of, coded, differing, ledger_rows, study_in
+from fedtide.pages.study_curves import (
+    Family,
+    PageCurve,
+    Pool,
+    _axes_of,
+    _coded,
+    _differing,
+    _ledger_rows,
+    study_curves_in_store,
+)
 from fedtide.plot.style import LINE_STYLES
 from fedtide.studies.statistics import half_width
 from fedtide.studies.store import Store
-from fedtide.studies.table import references, table_rows
+from fedtide.studies.table import table_references, table_rows
 from grown import grown, studied
 from helpers import ROOT
 from stored import TINY
@@ -47,7 +56,7 @@ def family(labels, **more) -> Family:
 
 @pytest.mark.parametrize("values", [[1.0, 5.0, 5.0, 2.0**40], [0.25, 0.5], [3.0], [0.0, -2.0]])
 def test_columns_come_back(values) -> None:
-    assert whole(coded(np.array(values))).tolist() == values
+    assert whole(_coded(np.array(values))).tolist() == values
 
 
 def test_a_pool_keeps_a_column_and_a_run_once() -> None:
@@ -73,7 +82,7 @@ def test_thinning_keeps_the_end_and_says_so() -> None:
 
 def test_comparisons_are_those_of_study_show() -> None:
     made, results = studied({"a": 12, "b": 30, "c": 12})
-    data = payload(study.results_page(made, results))
+    data = payload(study._results_page(made, results))
     for metric in ("mean_accuracy", "final_accuracy", "mean_train_loss"):
         sign = -1 if metric in study.LOWER else 1
         expected = {row["variant"]: row for row in table_rows(made, results, metric) if row["against"]}
@@ -92,28 +101,28 @@ def test_a_lower_loss_is_a_gain() -> None:
     _, results = studied({"a": 12, "b": 12})
     pairs = list(zip(results["b"].values(), results["a"].values(), strict=True))
     assert (
-        study.gain_row(pairs, "mean_accuracy")["verdict"]
-        == study.gain_row(pairs, "mean_train_loss")["verdict"]
+        study._gain_row(pairs, "mean_accuracy")["verdict"]
+        == study._gain_row(pairs, "mean_train_loss")["verdict"]
         == "gains"
     )
-    assert study.gain_row([], "mean_accuracy") == {"verdict": "runs missing"}
+    assert study._gain_row([], "mean_accuracy") == {"verdict": "runs missing"}
 
 
 def test_axes_that_were_not_counted_say_why() -> None:
-    axes, absent = axes_of([grown(TINY, 0.7, 9)])
+    axes, absent = _axes_of([grown(TINY, 0.7, 9)])
     assert axes == ["time", "index", "bits", "symbols", "samples_trained"]
     assert "radio.symbol_rate is 0" in absent["air_time"]
     assert "joules_per_symbol" in absent["joules"]
-    axes, absent = axes_of([grown(TINY, 0.7, 9, joules=0.5, air_time=0.1, bits_down=7)])
+    axes, absent = _axes_of([grown(TINY, 0.7, 9, joules=0.5, air_time=0.1, bits_down=7)])
     assert not absent
     assert {"joules", "air_time", "bits_down"} <= set(axes)
-    _, absent = axes_of([grown(TINY, 0.7, 9, joules=0.5), grown(TINY, 0.7, 9)])
+    _, absent = _axes_of([grown(TINY, 0.7, 9, joules=0.5), grown(TINY, 0.7, 9)])
     assert absent["joules"].startswith("1 of 2 runs did not count it")
 
 
 def test_the_ledger_is_the_mean_of_what_runs_spent() -> None:
     found = family({"a": 10, "b": 20}, joules=0.5)
-    first, second = ledger_rows(found)
+    first, second = _ledger_rows(found)
     assert (first["uploads"], second["uploads"], first["seeds"]) == (20, 40, 4)
     assert first["bits"] == pytest.approx(np.mean([run.column("bits")[-1] for run in found.curves[0].runs.values()]))
     assert (second["joules"], second["air_time"]) == (10.0, None)
@@ -121,11 +130,11 @@ def test_the_ledger_is_the_mean_of_what_runs_spent() -> None:
 
 
 def test_only_settings_that_differ_are_told() -> None:
-    assert differing(family({"a": 5, "b": 5})) == {"policy.limit": ["1", "2"]}
+    assert _differing(family({"a": 5, "b": 5})) == {"policy.limit": ["1", "2"]}
 
 
 def test_widths_are_students() -> None:
-    widths = study.unit_widths([family({"a": 5}, seeds=6)])
+    widths = study._unit_widths([family({"a": 5}, seeds=6)])
     values = np.array([0.1, 0.5, 0.2, 0.9])
     assert set(widths) == {2, 3, 4, 5, 6}
     assert widths[4] * values.std(ddof=1) == pytest.approx(float(half_width(values)))
@@ -133,19 +142,19 @@ def test_widths_are_students() -> None:
 
 @pytest.mark.parametrize("name", list(LINE_STYLES))
 def test_lines_are_seen_on_both_papers(name) -> None:
-    look = line_trees([name])[name]
-    assert contrast(look["light"], WHITE) >= CONTRAST[WHITE]
-    assert contrast(look["dark"], BLACK) >= CONTRAST[BLACK]
+    look = html_line_styles([name])[name]
+    assert _color_contrast(look["light"], WHITE) >= CONTRAST[WHITE]
+    assert _color_contrast(look["dark"], BLACK) >= CONTRAST[BLACK]
 
 
 def test_contrast_is_as_defined() -> None:
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert contrast("#777777", "#777777") == 1
+    assert _color_contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert _color_contrast("#777777", "#777777") == 1
 
 
 def test_labels_do_nothing() -> None:
     made, results = studied(dict.fromkeys(HOSTILE, 5), seeds=2)
-    page = study.results_page(made, results)
+    page = study._results_page(made, results)
     assert page.count("<script") == 1 + len(study.PARTS)
     assert "<img" not in page
     assert "x" * 400 not in page
@@ -157,8 +166,8 @@ def test_labels_do_nothing() -> None:
 
 def test_a_page_is_the_same_every_time_and_small() -> None:
     made, results = studied({f"variant {number}": 140 for number in range(12)}, seeds=3)
-    page = study.results_page(made, results)
-    assert page == study.results_page(made, results)
+    page = study._results_page(made, results)
+    assert page == study._results_page(made, results)
     assert len(page.encode()) < PAGE_BYTES
     assert not payload(page)["thinned"]
 
@@ -166,23 +175,23 @@ def test_a_page_is_the_same_every_time_and_small() -> None:
 def test_a_page_too_large_is_thinned_and_says_so(monkeypatch) -> None:
     monkeypatch.setattr("fedtide.pages.run_rows.PAGE_BYTES", 250_000)
     made, results = studied({f"variant {number}": 300 for number in range(12)}, seeds=3)
-    data = payload(study.results_page(made, results))
+    data = payload(study._results_page(made, results))
     assert "thinned to" in data["thinned"]
     assert len(whole(data["columns"][data["runs"][0]["time"]])) < 300
 
 
 def test_a_grid_is_compared_within_its_settings() -> None:
-    from fedtide.studies.spec import cross
+    from fedtide.studies.spec import cross_study
 
-    made = cross("grid", TINY, {"policy.limit": [1, 2], "data.partition": ["iid", "shards"]}, {}, 2)
+    made = cross_study("grid", TINY, {"policy.limit": [1, 2], "data.partition": ["iid", "shards"]}, {}, 2)
     results = {label: {} for label in made.labels}
     for run in made.runs:
         results[run.label][run.experiment.seed] = grown(run.experiment.model_dump(), 0.7, 6)
-    data = payload(study.results_page(made, results))
+    data = payload(study._results_page(made, results))
     assert data["families"][0]["settings"] == ["partition=iid", "partition=shards"]
     assert [group["setting"] for group in data["forest"]["groups"]] == ["partition=iid", "partition=shards"]
     assert data["families"][0]["reference"] == {"limit=2": "limit=1"}
-    assert references(made)["limit=2, partition=iid"].label == "limit=1, partition=iid"
+    assert table_references(made)["limit=2, partition=iid"].label == "limit=1, partition=iid"
 
 
 def test_a_folder_without_its_study(tmp_path) -> None:
@@ -190,38 +199,38 @@ def test_a_folder_without_its_study(tmp_path) -> None:
     store = Store(tmp_path / "kept")
     for run in made.runs:
         store.save(run.name, results[run.label][run.experiment.seed])
-    found, runs = study_in(store, "kept")
+    found, runs = study_curves_in_store(store, "kept")
     assert found.labels == ["limit=1", "limit=2"]
     assert {len(each) for each in runs.values()} == {3}
-    data = payload(study.page_of([store.folder]))
+    data = payload(study.study_or_run_page([store.folder]))
     assert data["title"] == "kept"
     assert [row["words"] for row in data["forest"]["groups"][0]["rows"]] == ["limit=2"]
 
 
 def test_nothing_to_show_says_what_to_do(tmp_path) -> None:
     with pytest.raises(FedtideError, match="is no run folder and holds no results; name a run, or"):
-        study.folder_page(tmp_path)
+        study._folder_page(tmp_path)
     with pytest.raises(
         FedtideError, match=r"holds no run of 'proposed against random'; run it first: `fedtide study run"
     ):
-        study.page_of([ROOT / "examples" / "study.yaml"], tmp_path)
+        study.study_or_run_page([ROOT / "examples" / "study.yaml"], tmp_path)
 
 
 def test_the_axis_holds_nearly_all() -> None:
     found = [{"mean": 0.01, "low": 0.0, "high": 0.02 + each / 1000} for each in range(40)]
-    assert study.extent([*found, {"mean": 0.5, "low": -4.0, "high": 5.0}]) < 0.1
-    assert study.extent([{}, {"mean": 0.2, "low": None, "high": None}]) == pytest.approx(0.2)
-    assert study.extent([]) > 0
-    assert study.ticks(0.25)[0] == 0
-    assert study.ticks(0.25)[-1] == 0.2
-    assert all(math.isfinite(each) for each in study.ticks(1e-4))
+    assert study._extent([*found, {"mean": 0.5, "low": -4.0, "high": 5.0}]) < 0.1
+    assert study._extent([{}, {"mean": 0.2, "low": None, "high": None}]) == pytest.approx(0.2)
+    assert study._extent([]) > 0
+    assert study._ticks(0.25)[0] == 0
+    assert study._ticks(0.25)[-1] == 0.2
+    assert all(math.isfinite(each) for each in study._ticks(1e-4))
 
 
 def test_without_scripts_there_is_a_table() -> None:
     from xml.etree import ElementTree
 
     made, results = studied({"a": 5, HOSTILE[0]: 5, "c & d": 5})
-    page = study.results_page(made, results)
+    page = study._results_page(made, results)
     still = re.search(r'<figure class="still">(<table>.*?</table>)', page, re.DOTALL)[1]
     rows = [["".join(cell.itertext()) for cell in row] for row in ElementTree.fromstring(still).iter("tr")]
     assert [row[0] for row in rows[2:]] == [HOSTILE[0], "c & d"]

@@ -20,10 +20,10 @@ from fedtide import config
 from fedtide.core import yaml12
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.pages import live
-from fedtide.pages.run import live_data, run_page
-from fedtide.pages.shell import Markup, join_markup, markup, page, payload_json
-from fedtide.pages.study import results_page, study_page
-from fedtide.pages.study_curves import study_in
+from fedtide.pages.html import Markup, html_page, join_markup, markup, payload_json
+from fedtide.pages.run import run_page, run_page_data
+from fedtide.pages.study import _results_page, _study_page
+from fedtide.pages.study_curves import study_curves_in_store
 from fedtide.studies.run import run_study
 from fedtide.studies.spec import read_study
 from fedtide.studies.store import Store
@@ -81,16 +81,16 @@ def _seal(folder: Path) -> None:
         arrays = {name: saved[name] for name in saved.files}
     manifest = json.loads(str(arrays["manifest"]))
     manifest["versions"] = json.loads((folder / "versions.json").read_text())
-    manifest["experiment"] = config.digest(config.experiment(config.read_file(folder / "experiment.yaml")))
+    manifest["experiment"] = config.digest(config.experiment(config.read_yaml_file(folder / "experiment.yaml")))
     arrays["manifest"] = np.array(json.dumps(manifest))
     np.savez(folder / "checkpoint.npz", **arrays)
 
 
 def test_a_page_is_made_of_markup_alone() -> None:
     with pytest.raises(TypeError, match="made of Markup"):
-        page("title", {}, (), "<main></main>", markup("<svg></svg>"))  # type: ignore[arg-type]
+        html_page("title", {}, (), "<main></main>", markup("<svg></svg>"))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="made of Markup"):
-        page("title", {}, (), markup("<main></main>"), "<svg></svg>")  # type: ignore[arg-type]
+        html_page("title", {}, (), markup("<main></main>"), "<svg></svg>")  # type: ignore[arg-type]
     made = markup('<p title="{words}">{words}{kept}{number:.1f}</p>', words=HOSTILE, kept=Markup("<b></b>"), number=2)
     assert _Tags(made).found == {("p", "title"), ("b",)}
     assert made.endswith("<b></b>2.0</p>")
@@ -102,10 +102,10 @@ def test_no_other_code_of_the_pages_puts_markup_together() -> None:
     for path in sorted(PAGES.glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
-            if isinstance(node, ast.JoinedStr) and path.name != "shell.py":
+            if isinstance(node, ast.JoinedStr) and path.name != "html.py":
                 words = "".join(str(each.value) for each in node.values if isinstance(each, ast.Constant))
                 assert not re.search(r"</?[a-z!]", words), f"{path.name}:{node.lineno} puts HTML together"
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Markup" and path.name != "shell.py":
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Markup" and path.name != "html.py":
                 names = {each for arg in node.args for each in ast.walk(arg) if isinstance(each, ast.JoinedStr)}
                 assert not names, f"{path.name}:{node.lineno} takes words for HTML"
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "markup":
@@ -140,7 +140,7 @@ def test_run_pages(made_run: Callable[..., Path], tmp_path: Path, opened: Callab
     source = made_run(fleet={"num_devices": 4}, policy={"limit": 2}, timeline={"horizon": 1.0})
     folder, usual = tmp_path / HOSTILE.replace("/", "\u2044"), run_page([source])
     shutil.copytree(source, folder)
-    experiment = config.dump(config.experiment(config.read_file(source / "experiment.yaml")))
+    experiment = config.dump(config.experiment(config.read_yaml_file(source / "experiment.yaml")))
     versions = json.loads((source / "versions.json").read_text())
     hostile, count = _filled({**experiment, "tracker": [OWN]}, lambda tree: config.experiment(tree))
     assert count > 15
@@ -150,7 +150,7 @@ def test_run_pages(made_run: Callable[..., Path], tmp_path: Path, opened: Callab
         _seal(folder)
         made = run_page([folder])
         _check(made, usual)
-        assert not set("<>&") & set(live_data([folder], live.tag_of([folder])))
+        assert not set("<>&") & set(run_page_data([folder], live._tag_of([folder])))
     page = opened(made)
     assert page.execute_script("return document.querySelectorAll('img').length") == 0
     assert page.execute_script("return document.querySelectorAll('script').length") == 3
@@ -195,8 +195,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Store]:
 
 def test_study_pages(stored: tuple[Path, Store], opened: Callable[..., Any]) -> None:
     file, store = stored
-    made = study_page(read_study(file), store, str(file))
-    _check(made, study_page(read_study(file)._replace(name="plain"), store))
+    made = _study_page(read_study(file), store, str(file))
+    _check(made, _study_page(read_study(file)._replace(name="plain"), store))
     page = opened(made)
     assert page.execute_script("return document.querySelectorAll('img, b[src], svg svg script').length") == 0
     assert page.execute_script("return document.querySelectorAll('script').length") == 5
@@ -212,7 +212,7 @@ def test_pages_of_stored_results(stored: tuple[Path, Store], tmp_path: Path) -> 
     def page_of(tree: Any) -> str:
         forged = Store(tmp_path)
         forged.write([(names[0], dataclasses.replace(first, **tree)), *others], ["one"])
-        return results_page(*study_in(forged, HOSTILE))
+        return _results_page(*study_curves_in_store(forged, HOSTILE))
 
     tree = {"experiment": first.experiment, "provenance": first.provenance}
     hostile, count = _filled(tree, page_of)

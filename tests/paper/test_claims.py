@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedtide.studies.results import COLUMNS, RunResult
-from fedtide.studies.table import effect
-from fedtide_lab.paper.claims import Check, Claim, Finding, decide
+from fedtide.studies.table import table_effect
+from fedtide_lab.paper.claims import Check, Claim, Finding, decide_claim
 from fedtide_lab.paper.figures import FIGURES, figure_study
 from fedtide_lab.paper.page import _anchor
 from fedtide_lab.paper.reproduce import claims_rows, difference_words, in_words, observed_rows
@@ -45,7 +45,7 @@ def test_every_claim_carries_the_papers_own_words(each):
     assert re.fullmatch(r"section (I|III|V|VI)(-[A-D])?(, of .+)?", each.section)
     assert not re.search(r'[\\$`"|]', each.quote)  # plain text, and it fits into a table and between quotation marks
     assert not re.search(r"[|]", each.text + each.reading)
-    row = claims_rows([decide(each, {})])[0]
+    row = claims_rows([decide_claim(each, {})])[0]
     assert (row["kind"], row["quote"], row["section"]) == ("claim", each.quote, each.section)
     assert row["reading"] == each.reading
 
@@ -96,7 +96,7 @@ def weights(setting: str, **levels: tuple[float, float, float]) -> dict:
 def test_one_gamma_other_than_1_is_enough(setting, proposed, random, verdict):
     """What is open differs from seed to seed by more than the levels do."""
     results = weights(setting, proposed=proposed, random=random)
-    assert decide(by_name(f"weights, {setting}"), results).verdict == verdict
+    assert decide_claim(by_name(f"weights, {setting}"), results).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_one_gamma_other_than_1_is_enough(setting, proposed, random, verdict):
 )
 def test_the_clearer_gain_under_random_does_not_hang_on_one_gamma(proposed, random, verdict):
     results = weights("non-i.i.d.", proposed=proposed, random=random)
-    assert decide(by_name("weights, random"), results).verdict == verdict
+    assert decide_claim(by_name("weights, random"), results).verdict == verdict
 
 
 def test_one_mixing_is_enough_for_the_stragglers():
@@ -129,16 +129,16 @@ def test_one_mixing_is_enough_for_the_stragglers():
         }
 
     stragglers = by_name("FedAsync, stragglers")
-    assert decide(stragglers, frameworks(0.8, 0.6)).verdict == "holds"
-    assert decide(stragglers, frameworks(0.6, 0.8)).verdict == "holds"
-    assert decide(stragglers, frameworks(0.6, 0.6)).verdict == "contradicted"
-    assert decide(stragglers, frameworks(0.6, 0.7)).verdict == "not resolved"
+    assert decide_claim(stragglers, frameworks(0.8, 0.6)).verdict == "holds"
+    assert decide_claim(stragglers, frameworks(0.6, 0.8)).verdict == "holds"
+    assert decide_claim(stragglers, frameworks(0.6, 0.6)).verdict == "contradicted"
+    assert decide_claim(stragglers, frameworks(0.6, 0.7)).verdict == "not resolved"
 
 
 def test_findings_of_ours_get_no_verdict_on_the_paper():
     results = {"R": {"a | i.i.d.": runs([0.5, 0.52, 0.53]), "b | i.i.d.": runs([0.9, 0.91, 0.92])}}
     ours = Claim("o", "text", (Check("R", "a | i.i.d.", "b | i.i.d."),), reading="note")
-    row = observed_rows([decide(ours, results)])[0]
+    row = observed_rows([decide_claim(ours, results)])[0]
     assert (row["kind"], row["finding"], row["note"]) == ("finding of ours", "o", "note")
     assert "verdict" not in row
     (found,) = row["comparisons"]
@@ -174,18 +174,18 @@ def test_what_the_paper_does_not_say_is_no_claim():
 )
 def test_verdicts(a, b, verdict):
     results = {"R": {"a": runs(a), "b": runs(b)}}
-    assert decide(claim(), results).verdict == verdict
+    assert decide_claim(claim(), results).verdict == verdict
     flipped = {"holds": "contradicted", "contradicted": "holds"}.get(verdict, verdict)
-    assert decide(claim(metric="mean_train_loss", lower_is_better=True), results).verdict == flipped
+    assert decide_claim(claim(metric="mean_train_loss", lower_is_better=True), results).verdict == flipped
 
 
 def test_a_claim_holds_only_if_all_its_comparisons_do():
     good, bad = runs([0.9, 0.91, 0.92]), runs([0.5, 0.52, 0.53])
     results = {"R": {"a": good, "b": bad}}
     both = Claim("c", "text", (Check("R", "a", "b"), Check("R", "b", "a")))
-    assert decide(both, results).verdict == "contradicted"
+    assert decide_claim(both, results).verdict == "contradicted"
     assert (
-        decide(Claim("c", "text", (Check("R", "a", "b"), Check("R", "a", "missing"))), results).verdict
+        decide_claim(Claim("c", "text", (Check("R", "a", "b"), Check("R", "a", "missing"))), results).verdict
         == "runs missing"
     )
 
@@ -196,7 +196,7 @@ def test_the_weakest_comparison_is_the_one_on_which_the_claim_hangs():
     sure, doubtful, wrong = Check("R", "a", "b"), Check("R", "a", "n"), Check("R", "b", "a")
 
     def hangs_on(*groups):
-        verdict = decide(Claim("c", "text", groups[0], groups[1:]), results)
+        verdict = decide_claim(Claim("c", "text", groups[0], groups[1:]), results)
         return verdict.weakest.check, [finding.check for finding in verdict.decisive]
 
     missing = Check("R", "a", "missing")
@@ -209,24 +209,24 @@ def test_the_weakest_comparison_is_the_one_on_which_the_claim_hangs():
 def test_what_is_contradicted_is_so_whatever_is_missing():
     results = {"R": {"a": runs([0.9, 0.91, 0.92]), "b": runs([0.5, 0.52, 0.53])}}
     wrong, sure, missing = Check("R", "b", "a"), Check("R", "a", "b"), Check("R", "a", "missing")
-    assert decide(Claim("c", "text", (wrong, missing)), results).verdict == "contradicted"
-    assert decide(Claim("c", "text", (sure, missing)), results).verdict == "runs missing"
-    assert decide(Claim("c", "text", (missing,), ((sure,),)), results).verdict == "holds"
+    assert decide_claim(Claim("c", "text", (wrong, missing)), results).verdict == "contradicted"
+    assert decide_claim(Claim("c", "text", (sure, missing)), results).verdict == "runs missing"
+    assert decide_claim(Claim("c", "text", (missing,), ((sure,),)), results).verdict == "holds"
 
 
 def test_runs_too_short_to_tell_are_not_resolved():
     results = {"R": {"a": runs([0.9, 0.8]), "b": runs([0.7, 0.6])}}  # two evaluations: no scatter to speak of
-    verdict = decide(claim(metric="roughness"), results)
+    verdict = decide_claim(claim(metric="roughness"), results)
     assert verdict.verdict == "not resolved"
-    assert effect(claims_rows([verdict])[0]["weakest"]) == "runs too short to tell"
+    assert table_effect(claims_rows([verdict])[0]["weakest"]) == "runs too short to tell"
 
 
 def test_every_claim_is_decided_by_another_measure_too():
     results = {"R": {"a": runs([0.9, 0.91, 0.92]), "b": runs([0.5, 0.52, 0.53])}}
-    other = decide(claim(), results).other
+    other = decide_claim(claim(), results).other
     assert other.findings[0].check.metric == "final_accuracy"
     assert other.findings[0].difference == pytest.approx((0.4, 0.39, 0.39))
-    row = claims_rows([decide(claim(), results)])[0]
+    row = claims_rows([decide_claim(claim(), results)])[0]
     assert (row["verdict"], row["by_other_measure"]) == ("holds", "holds")
     for each in CLAIMS:
         assert len(each.by_other_measure().groups) == len(each.groups)
@@ -236,9 +236,9 @@ def test_one_way_in_which_a_claim_holds_is_enough():
     good, bad, wild = runs([0.9, 0.91, 0.92]), runs([0.5, 0.52, 0.53]), runs([0.1, 0.9, 0.4])
     results = {"R": {"a": good, "b": bad, "w": wild}}
     yes, no, open_ = ((Check("R", *sides),) for sides in (("a", "b"), ("b", "a"), ("w", "b")))
-    assert decide(Claim("c", "text", no, (yes,)), results).verdict == "holds"
-    assert decide(Claim("c", "text", no, (open_,)), results).verdict == "not resolved"
-    assert decide(Claim("c", "text", no, (no,)), results).verdict == "contradicted"
+    assert decide_claim(Claim("c", "text", no, (yes,)), results).verdict == "holds"
+    assert decide_claim(Claim("c", "text", no, (open_,)), results).verdict == "not resolved"
+    assert decide_claim(Claim("c", "text", no, (no,)), results).verdict == "contradicted"
 
 
 def test_many_comparisons_do_not_contradict_a_claim_by_chance():
@@ -246,8 +246,8 @@ def test_many_comparisons_do_not_contradict_a_claim_by_chance():
     a, b = runs([0.80, 0.82, 0.84]), runs([0.83, 0.86, 0.905])
     results = {"R": {"a": a, "b": b}}
     one = Claim("c", "text", (Check("R", "a", "b"),))
-    assert decide(one, results).verdict == "contradicted"
-    assert decide(one._replace(checks=one.checks * 8), results).verdict == "not resolved"
+    assert decide_claim(one, results).verdict == "contradicted"
+    assert decide_claim(one._replace(checks=one.checks * 8), results).verdict == "not resolved"
 
 
 def test_the_seeds_that_would_decide_are_those_of_the_whole_claim():
@@ -256,12 +256,12 @@ def test_the_seeds_that_would_decide_are_those_of_the_whole_claim():
     near, far = runs(np.add(base, [0.05, -0.03, 0.04, 0.0])), runs(np.add(base, [0.06, -0.02, 0.05, 0.01]))
     results = {"R": {"a": runs(base), "near": near, "far": far}}
     one, other = Check("R", "near", "a"), Check("R", "far", "a")
-    alone = decide(Claim("c", "text", (one,)), results)
+    alone = decide_claim(Claim("c", "text", (one,)), results)
     assert alone.seeds_needed == alone.weakest.at(0.95).seeds_needed
-    both = decide(Claim("c", "text", (one, other)), results)
+    both = decide_claim(Claim("c", "text", (one, other)), results)
     assert both.seeds_needed > alone.seeds_needed
     row = claims_rows([both])[0]
-    assert f"about {both.seeds_needed} would resolve it" in effect(row["weakest"])
+    assert f"about {both.seeds_needed} would resolve it" in table_effect(row["weakest"])
     rng, n = np.random.default_rng(0), both.seeds_needed
 
     def drawn(finding):
@@ -276,42 +276,42 @@ def test_the_seeds_that_would_decide_are_counted_at_the_level_of_the_rule():
     base = np.array([0.5, 0.51, 0.52, 0.5])
     results = {"R": {"a": runs(base), "b": runs(np.add(base, [0.05, -0.03, 0.04, 0.0]))}}
     up, down = (Check("R", "b", "a"),), (Check("R", "a", "b"),)
-    usual = decide(Claim("c", "text", up), results).seeds_needed
-    assert decide(Claim("c", "text", up, (down, down)), results).seeds_needed > usual  # 1 - 5 %/3
-    many = decide(Claim("c", "text", down * 8), results)  # to be contradicted, at 1 - 5 %/8
+    usual = decide_claim(Claim("c", "text", up), results).seeds_needed
+    assert decide_claim(Claim("c", "text", up, (down, down)), results).seeds_needed > usual  # 1 - 5 %/3
+    many = decide_claim(Claim("c", "text", down * 8), results)  # to be contradicted, at 1 - 5 %/8
     assert many.seeds_needed > usual
     assert claims_rows([many])[0]["comparisons"][0]["seeds_needed"] == many.seeds_needed
 
 
 def test_of_what_is_decided_no_seeds_are_asked_for():
     results = {"R": {"a": runs([0.9, 0.91, 0.92]), "b": runs([0.5, 0.52, 0.53])}}
-    assert decide(claim(), results).seeds_needed is None
-    assert decide(Claim("c", "text", (Check("R", "a", "missing"),)), results).seeds_needed is None
+    assert decide_claim(claim(), results).seeds_needed is None
+    assert decide_claim(Claim("c", "text", (Check("R", "a", "missing"),)), results).seeds_needed is None
     mixed = {"R": {"a": runs([0.9, 0.7, 0.8]), "b": runs([0.8, 0.81, 0.79]), "c": runs([0.9, 0.7])}}
-    few = decide(Claim("c", "text", (Check("R", "a", "b"), Check("R", "c", "b"))), mixed)
+    few = decide_claim(Claim("c", "text", (Check("R", "a", "b"), Check("R", "c", "b"))), mixed)
     assert few.seeds_needed is None  # two seeds say too little
 
 
 def test_a_comparison_says_how_many_of_its_runs_diverged():
     lost = {seed: dataclasses.replace(each, totals={"diverged": 0.5}) for seed, each in runs([0.1, 0.1]).items()}
-    finding = decide(claim(), {"R": {"a": runs([0.9, 0.8]), "b": lost}}).findings[0]
+    finding = decide_claim(claim(), {"R": {"a": runs([0.9, 0.8]), "b": lost}}).findings[0]
     assert finding.diverged_note == "2 of 4 diverged"
-    assert effect(claims_rows([decide(claim(), {"R": {"a": runs([0.9, 0.8]), "b": lost}})])[0]["weakest"]).endswith(
-        "; 2 of 4 diverged"
-    )
+    assert table_effect(
+        claims_rows([decide_claim(claim(), {"R": {"a": runs([0.9, 0.8]), "b": lost}})])[0]["weakest"]
+    ).endswith("; 2 of 4 diverged")
 
 
 def test_gains_are_differences_of_differences():
     results = {"R": {"a": runs([0.9, 0.8]), "b": runs([0.7, 0.6]), "c": runs([0.95, 0.85]), "d": runs([0.9, 0.8])}}
-    finding = decide(Claim("c", "text", (Check("R", ("a", "b"), ("c", "d")),)), results).findings[0]
+    finding = decide_claim(Claim("c", "text", (Check("R", ("a", "b"), ("c", "d")),)), results).findings[0]
     assert finding.difference == pytest.approx((0.15 / 2, 0.15 / 2))
 
 
 def test_only_shared_seeds_are_compared():
     results = {"R": {"a": {0: result(0.9), 1: result(0.8)}, "b": {1: result(0.7), 2: result(0.1)}}}
-    finding = decide(claim(), results).findings[0]
+    finding = decide_claim(claim(), results).findings[0]
     assert finding.difference == pytest.approx((0.1 / 2,))
-    row = claims_rows([decide(claim(), results)])[0]["comparisons"][0]
+    row = claims_rows([decide_claim(claim(), results)])[0]["comparisons"][0]
     assert row["low"] is None
 
 

@@ -12,7 +12,7 @@ from fedtide.config import Experiment, TimelineConfig
 from fedtide.errors import FedtideError
 from fedtide_lab.paper import page as paper_page
 from fedtide_lab.paper import reproduce
-from fedtide_lab.paper.figures import FIGURES, shrink
+from fedtide_lab.paper.figures import FIGURES, _shrink
 from fedtide_lab.paper.page import _anchor
 from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS
 
@@ -66,7 +66,7 @@ def test_every_figure_and_the_ledger(tmp_path, monkeypatch):
 
 def test_an_unknown_figure_is_said():
     with pytest.raises(FedtideError, match="no figure 'fig7'"):
-        reproduce.chosen(["fig7"])
+        reproduce.reproduced_figures(["fig7"])
 
 
 def test_the_page_shows_whole_figures_and_says_what_is_missing(tmp_path):
@@ -97,7 +97,7 @@ def test_the_page_shows_whole_figures_and_says_what_is_missing(tmp_path):
 )
 def test_a_quick_look_cuts_the_horizon_that_a_run_would_have(tree, horizon):
     whole = horizon or TimelineConfig().horizon
-    assert shrink(tree, {"horizon_share": 0.1})["timeline"]["horizon"] == pytest.approx(whole / 10)
+    assert _shrink(tree, {"horizon_share": 0.1})["timeline"]["horizon"] == pytest.approx(whole / 10)
 
 
 def test_the_page_takes_its_numbers_from_the_defaults(monkeypatch):
@@ -128,7 +128,7 @@ def page_of(seeds: str) -> str:
 
 @pytest.mark.parametrize("words", [["paper", "claims"], ["paper", "claims", "--quick"], ["paper", "--draw-only"]])
 def test_a_good_page_is_not_overwritten_by_one_of_missing_runs(tmp_path, monkeypatch, words):
-    monkeypatch.setattr(reproduce, "draw_all", lambda names, results, folder, say, style: folder.mkdir() or {})
+    monkeypatch.setattr(reproduce, "draw_reproduced", lambda names, results, folder, say, style: folder.mkdir() or {})
     page = tmp_path / "docs" / "paper.md"
     page.parent.mkdir()
     page.write_text(page_of("3 to 5"))

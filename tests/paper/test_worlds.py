@@ -16,11 +16,11 @@ from fedtide.cli.main import app
 from fedtide.data.synthetic import synthetic
 from fedtide.engine.system import build
 from fedtide.engine.ticks import planned
-from fedtide.studies.run import missing
+from fedtide.studies.run import missing_runs
 from fedtide.studies.store import Store
 from fedtide_lab.paper.claims import Check
 from fedtide_lab.worlds import page
-from fedtide_lab.worlds.studies import CURVES, WORLDS, World, change, claims, collect_worlds, world_study
+from fedtide_lab.worlds.studies import CURVES, WORLDS, World, collect_worlds, world_change, world_claims, world_study
 from stored import committed, result
 
 ROOT = Path(__file__).parents[2]
@@ -28,15 +28,15 @@ STORE = committed("worlds")
 
 
 def test_every_claim_names_curves_that_there_are() -> None:
-    for claim in claims("any"):
+    for claim in world_claims("any"):
         for check in claim.checks:
             assert {check.better, check.worse} <= CURVES.keys()
-    assert set(page.PANELS) <= {claim.name for claim in claims("any")}
+    assert set(page.PANELS) <= {claim.name for claim in world_claims("any")}
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
 def test_its_runs_are_committed(world: World) -> None:
-    assert not missing(world_study(world, range(3)), STORE)
+    assert not missing_runs(world_study(world, range(3)), STORE)
 
 
 def test_nothing_else_is_committed() -> None:
@@ -75,7 +75,7 @@ def test_a_verdict_follows_from_the_seeds(tmp_path: Path) -> None:
     for run in world_study(world, range(3)).runs:
         level = {"proposed": 0.6, "random": 0.5, "BC": 0.7, "T_max": 0.5}.get(run.label, 0.4)
         store.save(run.name, result(config.dump(run.experiment), "avx2", level + 1e-3 * run.experiment.seed))
-    [found] = page.decided(WORLDS, collect_worlds(WORLDS, store))
+    [found] = page.decided_worlds(WORLDS, collect_worlds(WORLDS, store))
     verdicts = {each.claim.name: each.verdict for each in found.verdicts}
     assert (verdicts["random"], verdicts["BC"], verdicts["T_max"]) == ("holds", "contradicted", "not resolved")
     assert {row["world"] for row in page.world_rows([found])} == {"paper"}
@@ -92,7 +92,7 @@ def test_a_difference_between_worlds_is_tested_seed_by_seed(tmp_path: Path) -> N
             level[world.name, run.label, seed] = 0.4 + gain + rng.normal(0, 0.005)
             store.save(run.name, result(config.dump(run.experiment), "avx2", level[world.name, run.label, seed]))
     results = collect_worlds(WORLDS, store)
-    made = change(Check("macro", "proposed", "random"), results)
+    made = world_change(Check("macro", "proposed", "random"), results)
     gains = [  # chance counts up to the first evaluation, at 0.5 of 10
         [0.95 * (level[world, "proposed", seed] - level[world, "random", seed]) for seed in range(5)]
         for world in ("macro", "paper")
@@ -101,7 +101,7 @@ def test_a_difference_between_worlds_is_tested_seed_by_seed(tmp_path: Path) -> N
     assert (made.paired.low, made.paired.high) == (pytest.approx(there.low), pytest.approx(there.high))
     assert made.paired.verdict == "higher"
     assert not made.is_unpaired  # the spread of the seeds hides it from a test of two samples
-    assert change(Check("phones", "proposed", "random"), results) is None
+    assert world_change(Check("phones", "proposed", "random"), results) is None
 
 
 def test_a_seed_means_the_same_durations_and_fading_in_two_worlds() -> None:

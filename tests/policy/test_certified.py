@@ -18,7 +18,7 @@ from fedtide.engine.step import Policy, plan_step
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.extension import native
 from fedtide.schedule import label_variance
-from fedtide.schedule.label_variance import Certified, centred, certify, rounding, separation
+from fedtide.schedule.label_variance import Certified, _centred, _rounding, _separation, certify_label_variance
 from fedtide.schedule.schedulers import Proposed
 from fedtide.types import Candidates, Selection
 from twins import dense_descent
@@ -63,7 +63,7 @@ def test_the_bound_is_one_and_with_steps_enough_the_set_is_the_best(
     counts, size = problem
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_variance, "ENUMERATION_LIMIT", 0)
-        found = certify(counts, size, np.random.default_rng(seed), steps)
+        found = certify_label_variance(counts, size, np.random.default_rng(seed), steps)
     least = least_of_all(counts, size)
     labels = counts.shape[1]
     assert len(found.picked) == size
@@ -79,7 +79,7 @@ def test_the_bound_is_one_and_with_steps_enough_the_set_is_the_best(
 def tree(
     counts: np.ndarray, size: int, reached: int, enough: int = 0, steps: int = 10**7
 ) -> tuple[list[int], int, int]:
-    picked, least, bound, taken = native.branch(centred(counts), size, reached, enough, steps)
+    picked, least, bound, taken = native.branch(_centred(counts), size, reached, enough, steps)
     assert 0 <= taken <= steps
     return picked.tolist(), least, bound
 
@@ -111,10 +111,10 @@ def test_never_worse_than_two_hundred_descents(num_rows: int, size: int, alpha: 
     for seed in range(4):
         rng = np.random.default_rng(seed)
         counts = rng.multinomial(600, rng.dirichlet([alpha] * 10, num_rows))
-        rows = centred(counts).astype(float)
+        rows = _centred(counts).astype(float)
         for restarts in (96, 200):
             _, value = dense_descent.descend(rows, size, np.random.default_rng(seed), restarts)
-            assert certify(counts, size, np.random.default_rng(seed)).reached <= value / 100
+            assert certify_label_variance(counts, size, np.random.default_rng(seed)).reached <= value / 100
 
 
 def test_label_shards_are_proved_by_rounding_alone() -> None:
@@ -122,13 +122,13 @@ def test_label_shards_are_proved_by_rounding_alone() -> None:
     counts = np.zeros((50, 10), np.int64)
     for column in rng.permutation(np.repeat(np.arange(10), 10)).reshape(2, 50):
         counts[np.arange(50), column] += 300
-    found = certify(counts, 30, rng, 0)
+    found = certify_label_variance(counts, 30, rng, 0)
     assert (found.proved, found.reached, found.bound) == (True, 0, 0)
     straddling = counts.copy()
     straddling[7] = [0, 0, 0, 290, 10, 300, 0, 0, 0, 0]
     straddling[9] = [0, 0, 0, 0, 0, 0, 0, 4, 296, 300]
-    assert rounding(straddling, 30) == 0  # without these two
-    odd = certify(counts, 27, rng, 0)  # 54 shards on 10 labels: four labels have one more
+    assert _rounding(straddling, 30) == 0  # without these two
+    odd = certify_label_variance(counts, 27, rng, 0)  # 54 shards on 10 labels: four labels have one more
     assert odd.proved
     assert odd.reached == odd.bound == 300**2 * 4 * 6 / 10
 
@@ -138,31 +138,31 @@ def test_label_shards_are_proved_by_rounding_alone() -> None:
 def test_rounding_and_separation_are_below_every_set(problem: tuple[np.ndarray, int]) -> None:
     counts, size = problem
     least = least_of_all(counts, size)
-    assert 0 <= rounding(counts, size) <= least
-    assert 0 <= separation(centred(counts), size) <= least
+    assert 0 <= _rounding(counts, size) <= least
+    assert 0 <= _separation(_centred(counts), size) <= least
 
 
 def test_rounding_with_unequal_totals() -> None:
     """Totals of 0 or 5 modulo 10: three rows have 0 or 5, so the least is that of 0, but not where 5 is all there is."""
     both = np.array([[4, 1, *[0] * 8]] * 4 + [[7, 3, *[0] * 8]] * 4)
-    assert rounding(both, 3) == 0
-    assert rounding(both[:5], 4) == 0
-    assert rounding(both[[0, 5, 6, 7]], 4) == 10 * 5 * 5
+    assert _rounding(both, 3) == 0
+    assert _rounding(both[:5], 4) == 0
+    assert _rounding(both[[0, 5, 6, 7]], 4) == 10 * 5 * 5
     five = np.array([[5 + 1, *[0] * 8, 9], [4, 1, *[0] * 8], [3, 2, *[0] * 7, 10], [25, *[0] * 9]])
     assert [int(each) % 10 for each in five.sum(axis=1)] == [5, 5, 5, 5]
-    assert rounding(five, 3) == 10 * 5 * 5
-    assert rounding(five, 2) == 0
+    assert _rounding(five, 3) == 10 * 5 * 5
+    assert _rounding(five, 2) == 0
     few = np.array([[1, 0], [1, 1], [3, 0], [0, 5]])  # one even total: two rows of the odd ones make an even total
-    assert rounding(few, 2) == 0
-    assert rounding(few[[0, 2, 3]], 1) == 2
-    assert rounding(np.zeros((5, 3), np.int64), 2) == 0
+    assert _rounding(few, 2) == 0
+    assert _rounding(few[[0, 2, 3]], 1) == 2
+    assert _rounding(np.zeros((5, 3), np.int64), 2) == 0
 
 
 def test_a_rare_label_is_told_by_separation() -> None:
     rng = np.random.default_rng(0)
     counts = rng.integers(20, 40, (50, 10))
     counts[:, 3] = 0
-    found = certify(counts, 30, rng)
+    found = certify_label_variance(counts, 30, rng)
     assert found.bound > 0.99 * found.reached
     assert found.gap < 1
 
@@ -173,12 +173,12 @@ def test_the_same_answer_on_every_machine_and_with_other_draws_another() -> None
     counts[:, 0] = 3 * counts[:, 0] // 4
 
     def answer(seed: int) -> tuple[str, float, float]:
-        found = certify(counts, 30, np.random.default_rng(seed), 3000)
+        found = certify_label_variance(counts, 30, np.random.default_rng(seed), 3000)
         return " ".join(map(str, found.picked.tolist())), found.reached, found.bound
 
     assert answer(1) == answer(1) == (PICKED, REACHED, BOUND)
     even = np.random.default_rng(3).integers(0, 300, (50, 10))
-    assert len({certify(even, 30, np.random.default_rng(seed), 0).reached for seed in range(4)}) > 1
+    assert len({certify_label_variance(even, 30, np.random.default_rng(seed), 0).reached for seed in range(4)}) > 1
 
 
 PICKED = "0 1 2 3 4 5 6 7 9 10 14 15 17 19 20 22 25 26 27 28 29 30 35 36 40 42 43 44 47 48"
@@ -187,7 +187,10 @@ REACHED, BOUND = 134422.4, 117673.3
 
 def test_more_steps_are_never_worse() -> None:
     counts = np.random.default_rng(4).integers(0, 300, (40, 10))
-    found = [certify(counts, 12, np.random.default_rng(0), steps) for steps in (0, 10_000, 400_000, 30_000_000)]
+    found = [
+        certify_label_variance(counts, 12, np.random.default_rng(0), steps)
+        for steps in (0, 10_000, 400_000, 30_000_000)
+    ]
     reached = [each.reached for each in found]
     assert reached == sorted(reached, reverse=True)
     assert [each.proved for each in found] == [False, False, False, True]
@@ -195,19 +198,19 @@ def test_more_steps_are_never_worse() -> None:
 
 def test_what_would_overflow_has_no_bound() -> None:
     counts = np.random.default_rng(0).integers(0, 300, (50, 10)) * 10**12
-    found = certify(counts, 30, np.random.default_rng(0))
+    found = certify_label_variance(counts, 30, np.random.default_rng(0))
     assert (found.bound, found.proved) == (0, False)
     assert found.reached == pytest.approx(scaled(counts, found.picked) / 100)
 
 
 def test_many_candidates() -> None:
     counts = np.random.default_rng(0).multinomial(60, [0.1] * 10, 60_000)
-    found = certify(counts, 500, np.random.default_rng(0))
+    found = certify_label_variance(counts, 500, np.random.default_rng(0))
     assert found.proved
     assert found.reached == 0
     rare = counts.copy()
     rare[:, 0] = 0
-    found = certify(rare, 500, np.random.default_rng(0))
+    found = certify_label_variance(rare, 500, np.random.default_rng(0))
     assert 0.9 * found.reached < found.bound <= found.reached
 
 
@@ -225,7 +228,7 @@ def test_the_scheduler_says_gap_and_bound_only_if_it_is_asked_to() -> None:
     plain = Proposed(pool_share=1.0)(rows, 30, np.random.default_rng(0))
     assert plain.metrics == {}
     asked = Proposed(1.0, "certified", 1000)(rows, 30, np.random.default_rng(0))
-    found: Certified = certify(rows.label_counts, 30, np.random.default_rng(0), 1000)
+    found: Certified = certify_label_variance(rows.label_counts, 30, np.random.default_rng(0), 1000)
     assert asked.metrics == {"label_variance_bound": found.bound, "label_gap": found.gap}
     assert asked.proved_minimal is False
     assert asked.picked.tolist() == found.picked.tolist()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtide.schedule.baselines import ProportionalFair, RoundRobin, WhittleAge, index
+from fedtide.schedule.baselines import ProportionalFair, RoundRobin, WhittleAge, _whittle_index
 from fedtide.types import Candidates
 from helpers import make_candidates
 
@@ -100,7 +100,7 @@ def test_whoever_waits_for_ever_is_not_forgotten() -> None:
 def test_at_the_price_of_the_index_waiting_and_sending_are_equally_good(age: int, success: float) -> None:
     """Whittle's definition, by relative value iteration of one device: cost w h per tick, and the price if it sends."""
     weight, most = 3.0, 400
-    price = float(index(np.array([age]), np.array([weight]), np.array([success]))[0])
+    price = float(_whittle_index(np.array([age]), np.array([weight]), np.array([success]))[0])
     ages = np.arange(1, most + 1)
     older = np.minimum(ages, most - 1)  # position of age h + 1
     value = np.zeros(most)

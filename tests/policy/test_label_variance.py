@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedtide.schedule import label_variance
-from fedtide.schedule.label_variance import minimise
+from fedtide.schedule.label_variance import minimise_label_variance
 
 
 def omega(rows: np.ndarray) -> Fraction:
@@ -31,7 +31,7 @@ def problems(draw: st.DrawFn, most_rows: int = 9) -> tuple[np.ndarray, int]:
 def test_exact_and_first_among_equals(problem: tuple[np.ndarray, int]) -> None:
     counts, size = problem
     best = min(itertools.combinations(range(len(counts)), size), key=lambda rows: omega(counts[list(rows)]))
-    picked, proved = minimise(counts, size, np.random.default_rng(0))
+    picked, proved = minimise_label_variance(counts, size, np.random.default_rng(0))
     assert picked.tolist() == list(best)
     assert proved
 
@@ -39,7 +39,7 @@ def test_exact_and_first_among_equals(problem: tuple[np.ndarray, int]) -> None:
 @pytest.mark.parametrize(("num_rows", "size"), [(50, 2), (50, 49), (200, 2), (200, 198), (70, 3)])
 def test_few_subsets_of_a_large_fleet_are_enumerated(num_rows: int, size: int) -> None:
     counts = np.random.default_rng(num_rows).integers(0, 9, (num_rows, 4))
-    picked, proved = minimise(counts, size, np.random.default_rng(0))
+    picked, proved = minimise_label_variance(counts, size, np.random.default_rng(0))
     assert proved
     totals = counts.sum(axis=0)
     left_out = min(size, num_rows - size)
@@ -53,7 +53,13 @@ def test_few_subsets_of_a_large_fleet_are_enumerated(num_rows: int, size: int) -
 
 
 def test_a_tie_everywhere_takes_the_first_rows() -> None:
-    assert minimise(np.ones((12, 10), np.int64), 5, np.random.default_rng(0))[0].tolist() == [0, 1, 2, 3, 4]
+    assert minimise_label_variance(np.ones((12, 10), np.int64), 5, np.random.default_rng(0))[0].tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 @settings(max_examples=40)
@@ -64,7 +70,7 @@ def test_descent_is_valid_never_worse_than_greedy_and_proves_only_what_is_true(
     counts, size = problem
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_variance, "ENUMERATION_LIMIT", 0)
-        picked, proved = minimise(counts, size, np.random.default_rng(seed))
+        picked, proved = minimise_label_variance(counts, size, np.random.default_rng(seed))
     assert len(picked) == size
     assert np.all(np.diff(picked) > 0)
     assert picked.min() >= 0
@@ -86,16 +92,16 @@ def test_descent_is_valid_never_worse_than_greedy_and_proves_only_what_is_true(
 def test_nothing_is_proved_where_devices_hold_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """[1, 0] alone reaches the least that a total of 1 allows, but [1, 1] is better."""
     monkeypatch.setattr(label_variance, "ENUMERATION_LIMIT", 0)
-    monkeypatch.setattr(label_variance, "search", lambda *_: (np.array([0]), 2))
-    assert minimise(np.array([[1, 0], [1, 1]]), 1, np.random.default_rng(0))[1] is False
-    assert minimise(np.array([[1, 0], [0, 1]]), 1, np.random.default_rng(0))[1] is True
+    monkeypatch.setattr(label_variance, "_search", lambda *_: (np.array([0]), 2))
+    assert minimise_label_variance(np.array([[1, 0], [1, 1]]), 1, np.random.default_rng(0))[1] is False
+    assert minimise_label_variance(np.array([[1, 0], [0, 1]]), 1, np.random.default_rng(0))[1] is True
 
 
 def test_descent_repeats_with_the_same_stream_and_does_well_where_all_cannot_be_tried() -> None:
     rng = np.random.default_rng(3)
     counts = rng.integers(0, 300, (50, 10))  # nothing comes out even, so the descent has work to do
-    one, proved = minimise(counts, 30, np.random.default_rng(1))
-    other, _ = minimise(counts, 30, np.random.default_rng(1))
+    one, proved = minimise_label_variance(counts, 30, np.random.default_rng(1))
+    other, _ = minimise_label_variance(counts, 30, np.random.default_rng(1))
     assert one.tolist() == other.tolist()
     assert proved == (omega(counts[one]) == 0)
     for out in one.tolist():  # no swap makes it better
@@ -114,6 +120,6 @@ def test_label_variance_is_omega() -> None:
 def test_thousands_of_candidates_fit_in_memory():
     rng = np.random.default_rng(0)
     counts = rng.integers(0, 50, (1500, 10))
-    picked, _ = minimise(counts, 700, rng)
+    picked, _ = minimise_label_variance(counts, 700, rng)
     assert len(np.unique(picked)) == 700
     assert label_variance.label_variance(counts[picked]) < label_variance.label_variance(counts[:700])

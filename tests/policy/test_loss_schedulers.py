@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedtide.schedule.baselines import MaxLoss, Oort
-from fedtide.schedule.schedulers import by_weight
+from fedtide.schedule.schedulers import schedule_by_weight
 from fedtide.types import Candidates
 from helpers import make_candidates
 
@@ -39,7 +39,7 @@ def in_order(weight: list[float], count: int) -> dict[frozenset[int], float]:
 def test_drawn_by_weight_without_replacement(weight: list[float]) -> None:
     rng, seen, times = RNG(0), dict.fromkeys(in_order(weight, 2), 0), 20_000
     for _ in range(times):
-        seen[frozenset(by_weight(np.array(weight), 2, rng).tolist())] += 1
+        seen[frozenset(schedule_by_weight(np.array(weight), 2, rng).tolist())] += 1
     for chosen, likely in in_order(weight, 2).items():
         assert seen[chosen] / times == pytest.approx(likely, abs=4 * math.sqrt(likely / times))
 

@@ -12,8 +12,8 @@ from fedtide.schedule.schedulers import (
     BestOfRandomSubsets,
     Proposed,
     Random,
-    best_channels,
-    looks_back,
+    _best_channels,
+    scheduler_looks_back,
 )
 from fedtide.types import Selection
 from helpers import make_candidates
@@ -32,16 +32,16 @@ def test_best_channel_breaks_ties_by_device_number() -> None:
 
 def test_pool_is_half_of_the_fleet_not_of_the_ready() -> None:
     rows = make_candidates([5, 4, 3, 2, 1], num_devices=8)
-    assert best_channels(rows, 0.5, 1).tolist() == [0, 1, 2, 3]
+    assert _best_channels(rows, 0.5, 1).tolist() == [0, 1, 2, 3]
 
 
 def test_no_channel_selection_when_at_most_half_is_ready() -> None:
     rows = make_candidates([5, 4, 3, 2, 1], num_devices=10)
-    assert best_channels(rows, 0.5, 2).tolist() == [0, 1, 2, 3, 4]
+    assert _best_channels(rows, 0.5, 2).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_half_of_an_odd_fleet_is_rounded_down() -> None:
-    assert best_channels(make_candidates([5, 4, 3, 2, 1], num_devices=7), 0.5, 1).tolist() == [0, 1, 2]
+    assert _best_channels(make_candidates([5, 4, 3, 2, 1], num_devices=7), 0.5, 1).tolist() == [0, 1, 2]
 
 
 def test_limit_above_half_of_the_fleet_widens_the_pool() -> None:
@@ -95,7 +95,7 @@ def test_best_of_random_subsets_is_not_better_than_the_minimum() -> None:
 
 @pytest.mark.parametrize(("name", "looks"), [("random", False), ("proposed", False), ("age_based", True)])
 def test_who_looks_back_says_so(name: str, looks: bool) -> None:
-    assert looks_back(SCHEDULERS[name]()) is looks
+    assert scheduler_looks_back(SCHEDULERS[name]()) is looks
 
 
 def test_one_with_memory_looks_back() -> None:
@@ -103,7 +103,7 @@ def test_one_with_memory_looks_back() -> None:
         def init(self, num_devices: int) -> dict[str, np.ndarray]:
             return {"seen": np.zeros(num_devices)}
 
-    assert looks_back(Remembers())  # type: ignore[arg-type]
+    assert scheduler_looks_back(Remembers())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("small", [0, 1000])
@@ -116,5 +116,5 @@ def test_the_largest_are_those_of_a_stable_sort(monkeypatch: pytest.MonkeyPatch,
             value = np.where(rng.random(len(value)) < 0.2, rng.choice([np.nan, np.inf, -0.0]), value.astype(float))
         for count in range(len(value) + 2):
             wanted = np.argsort(-value, kind="stable")[:count]
-            assert schedulers.largest(value, count).tolist() == wanted.tolist()
+            assert schedulers.schedule_largest(value, count).tolist() == wanted.tolist()
             assert schedulers._top(value, count).tolist() == sorted(wanted.tolist())

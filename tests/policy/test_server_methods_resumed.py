@@ -10,7 +10,7 @@ import pytest
 
 import fedtide
 from companions import with_companions
-from fedtide.aggregate.base import lift
+from fedtide.aggregate.base import as_aggregator
 from fedtide.parts import registry
 from fedtide.parts.kinds import builtin_parts
 from fedtide.runs import RoundRecord
@@ -20,7 +20,7 @@ from helpers import FakeTrainer, small, small_dataset
 REMEMBERING = [
     name
     for name in builtin_parts("aggregator")
-    if lift(registry.resolve("aggregator", name, {})).init(np.zeros(4, np.float32), 2)
+    if as_aggregator(registry.resolve("aggregator", name, {})).init(np.zeros(4, np.float32), 2)
 ]
 NESTED = {"aggregator": {"name": "server_yogi", "inner": "ca2fl", "inner_args": {"server_rate": 0.5}}}
 POLICIES: dict[str, dict[str, Any]] = {**{name: {"aggregator": name} for name in REMEMBERING}, "nested": NESTED}

@@ -9,7 +9,7 @@ import pytest
 
 from fedtide.rng import stream
 from fedtide.schedule.baselines import DriftPlusPenalty, WhittleAge
-from fedtide.schedule.schedulers import AgeBased, BestChannel, largest_by_lot
+from fedtide.schedule.schedulers import AgeBased, BestChannel, schedule_largest_by_lot
 from helpers import make_candidates
 
 N, R, TICKS = 40, 8, 140
@@ -39,7 +39,7 @@ def test_low_device_numbers_are_no_advantage(scheduler: Any) -> None:
 def test_a_lot_depends_on_seed_tick_and_device_alone() -> None:
     def order(device: Any, seed: int = 3, tick: int = 7) -> list[int]:
         device = np.asarray(device)
-        drawn = largest_by_lot(np.ones(len(device)), len(device), device, stream(seed, "schedule", tick))
+        drawn = schedule_largest_by_lot(np.ones(len(device)), len(device), device, stream(seed, "schedule", tick))
         return [int(each) for each in device[drawn]]
 
     everyone = order(range(N))
@@ -50,7 +50,9 @@ def test_a_lot_depends_on_seed_tick_and_device_alone() -> None:
 
 def test_lots_only_decide_between_equals() -> None:
     value = np.array([1.0, 3.0, 2.0, 3.0, 2.0, 2.0])
-    picked = [largest_by_lot(value, 3, np.arange(6), stream(0, "schedule", tick)).tolist() for tick in range(1, 60)]
+    picked = [
+        schedule_largest_by_lot(value, 3, np.arange(6), stream(0, "schedule", tick)).tolist() for tick in range(1, 60)
+    ]
     assert all(sorted(each[:2]) == [1, 3] for each in picked)
     assert {each[2] for each in picked} == {2, 4, 5}
 

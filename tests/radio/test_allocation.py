@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtide.radio.allocation import EqualBits, equal_bits, symbols_per_tick
-from fedtide.timeline.clock import span_of
+from fedtide.timeline.clock import clock_span
 from fedtide.timeline.timelines import Buffered, PerArrival, Periodic, Synchronous
 from helpers import ticks_of
 
@@ -56,20 +56,20 @@ DURATION = np.random.default_rng(0).uniform(0, 2, 20)  # T_max = 2
 @pytest.mark.parametrize("parts", [1, 2, 4, 8, 5])
 def test_fair_symbols_of_the_periodic_design(parts: int) -> None:
     ticks = ticks_of(Periodic(2 / parts), DURATION, 30.0)
-    assert symbols_per_tick(*span_of(ticks), 1000, 2.0) == pytest.approx(1000 * 4 * (2 / parts) / 2.0)
+    assert symbols_per_tick(*clock_span(ticks), 1000, 2.0) == pytest.approx(1000 * 4 * (2 / parts) / 2.0)
 
 
 def test_fedavg_gets_four_times_n() -> None:
-    assert symbols_per_tick(*span_of(ticks_of(Synchronous(2.0), DURATION, 30.0)), 1000, 2.0) == pytest.approx(4000)
+    assert symbols_per_tick(*clock_span(ticks_of(Synchronous(2.0), DURATION, 30.0)), 1000, 2.0) == pytest.approx(4000)
 
 
 @pytest.mark.parametrize("timeline", [PerArrival(), Buffered(5)])
 def test_event_driven_frameworks_share_the_same_symbols(timeline: Buffered) -> None:
     ticks = ticks_of(timeline, DURATION, 30.0)
-    share = symbols_per_tick(*span_of(ticks), 1000, 2.0)
+    share = symbols_per_tick(*clock_span(ticks), 1000, 2.0)
     assert share == pytest.approx(4 * 1000 * ticks[-1].time / (2.0 * len(ticks)))  # 4 n T' / (T_max N_FA)
     assert share * len(ticks) / ticks[-1].time == pytest.approx(4 * 1000 / 2.0)  # the same rate as everyone's
 
 
 def test_no_ticks() -> None:
-    assert symbols_per_tick(*span_of([]), 1000, 1.0) == 0
+    assert symbols_per_tick(*clock_span([]), 1000, 1.0) == 0

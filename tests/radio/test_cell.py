@@ -24,7 +24,7 @@ def in_db(coverage: Any, seed: int = 1, time: float = 0.0) -> np.ndarray:
 
 @pytest.mark.parametrize(("radius", "least"), [(500.0, 35.0), (100.0, 10.0), (1.0, 0.999)])
 def test_distances_of_a_uniform_ring(radius: float, least: float) -> None:
-    x, y = propagation.spread(3, EVERYONE, radius, least)
+    x, y = propagation.spread_positions(3, EVERYONE, radius, least)
     distance = np.hypot(x, y)
     assert stats.kstest(distance, lambda d: (d**2 - least**2) / (radius**2 - least**2)).pvalue > 0.01
     assert stats.kstest(np.arctan2(y, x), stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > 0.01
@@ -48,16 +48,18 @@ def test_log_normal_shadowing() -> None:
 
 @pytest.mark.parametrize(("made", "street"), [(Uma, propagation.UMA), (Umi, propagation.UMI)])
 def test_lines_of_sight_are_as_frequent_as_they_should_be(made: Any, street: propagation.Street) -> None:
-    distance = np.hypot(*propagation.spread(1, EVERYONE, 200.0, 10.0))
+    distance = np.hypot(*propagation.spread_positions(1, EVERYONE, 200.0, 10.0))
     plain = made(MANY, radius=200.0, min_distance=10.0, sigma_los_db=0.0, sigma_nlos_db=0.0)
     budget = 23 + 174 - 70 - 5
     loss = budget - in_db(plain)
-    there, behind = propagation.both(street, distance, 3.5, 1.5)
+    there, behind = propagation.both_path_losses(street, distance, 3.5, 1.5)
     sees = np.isclose(loss, there)
     np.testing.assert_allclose(np.where(sees, there, behind), loss)
     for nearest, farthest in ((10, 18), (18, 50), (50, 100), (100, 200)):
         ring = (distance >= nearest) & (distance < farthest)
-        assert sees[ring].mean() == pytest.approx(propagation.in_sight(street, distance[ring]).mean(), abs=0.03)
+        assert sees[ring].mean() == pytest.approx(
+            propagation.line_of_sight_chance(street, distance[ring]).mean(), abs=0.03
+        )
     shadow = in_db(plain) - in_db(made(MANY, radius=200.0, min_distance=10.0))
     sigma = made(MANY)
     assert shadow[sees].std() == pytest.approx(sigma.sigma_los_db, rel=0.04)
@@ -67,7 +69,7 @@ def test_lines_of_sight_are_as_frequent_as_they_should_be(made: Any, street: pro
 @pytest.mark.parametrize("street", [propagation.UMA, propagation.UMI])
 def test_path_loss_does_not_jump_at_the_breakpoint_and_grows(street: propagation.Street) -> None:
     distance = np.linspace(10, 5000, 20_000)
-    direct, hidden = propagation.both(street, distance, 3.5, 1.5)
+    direct, hidden = propagation.both_path_losses(street, distance, 3.5, 1.5)
     for loss in (direct, hidden):
         assert np.all(
             np.diff(loss) > -0.05
@@ -77,14 +79,14 @@ def test_path_loss_does_not_jump_at_the_breakpoint_and_grows(street: propagation
 
 
 def test_walks_are_straight_and_reflected() -> None:
-    x, y = propagation.spread(2, EVERYONE[:200], 100.0, 1.0)
-    walk = propagation.walk(2, EVERYONE[:200], x, y, 100.0)
-    np.testing.assert_allclose(propagation.after(walk, np.zeros(200)), (x, y), atol=1e-9)
+    x, y = propagation.spread_positions(2, EVERYONE[:200], 100.0, 1.0)
+    walk = propagation.walk_positions(2, EVERYONE[:200], x, y, 100.0)
+    np.testing.assert_allclose(propagation.positions_after(walk, np.zeros(200)), (x, y), atol=1e-9)
     step = 0.01
     way = np.arange(0, 600, step)
     for k in range(0, 200, 20):
         one = propagation.Walk(*(np.full(len(way), each[k]) for each in walk))
-        px, py = propagation.after(one, way)
+        px, py = propagation.positions_after(one, way)
         assert np.hypot(px, py).max() <= 100.0 + 1e-6
         went = np.hypot(np.diff(px), np.diff(py))
         assert np.all(went <= step * (1 + 1e-6))  # it never jumps,
@@ -99,7 +101,7 @@ def test_walks_are_straight_and_reflected() -> None:
 def test_reflection_is_a_mirror() -> None:
     """Step by step with the textbook's rule v - 2 (v.n) n, beside the formula."""
     x, y, radius = np.array([30.0]), np.array([-20.0]), 50.0
-    walk = propagation.walk(9, np.array([4]), x, y, radius)
+    walk = propagation.walk_positions(9, np.array([4]), x, y, radius)
     place = np.array([30.0, -20.0])
     ahead = np.array([math.cos(walk.heading[0]), math.sin(walk.heading[0])])
     left = 500.0
@@ -110,7 +112,9 @@ def test_reflection_is_a_mirror() -> None:
             break
         place, left = place + free * ahead, left - free
         ahead = ahead - 2 * (ahead @ place) * place / radius**2
-    np.testing.assert_allclose(np.ravel(propagation.after(walk, np.array([500.0]))), place + left * ahead, atol=1e-6)
+    np.testing.assert_allclose(
+        np.ravel(propagation.positions_after(walk, np.array([500.0]))), place + left * ahead, atol=1e-6
+    )
 
 
 RING, DISC = (
@@ -135,7 +139,7 @@ def test_shadowing_in_space() -> None:
     lags = np.array([5.0, 25.0, 50.0, 100.0])
     here, there = [], []
     for seed in range(3000):
-        found = propagation.field(seed, np.concatenate([at, lags]), np.zeros(5), correlation)
+        found = propagation.shadowing_field(seed, np.concatenate([at, lags]), np.zeros(5), correlation)
         here.append(found[0])
         there.append(found[1:])
     assert np.std(here) == pytest.approx(1, rel=0.04)
@@ -147,7 +151,7 @@ def test_shadowing_in_space() -> None:
 
 def test_one_field_looks_normal_over_a_wide_plane() -> None:
     x, y = np.random.default_rng(0).uniform(-5e4, 5e4, (2, 20_000))
-    found = propagation.field(3, x, y, 50.0)
+    found = propagation.shadowing_field(3, x, y, 50.0)
     assert found.std() == pytest.approx(1, rel=0.02)
     assert stats.kstest(found, "norm").statistic < 0.02
 

@@ -4,24 +4,24 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedtide.radio.channel import Rayleigh, power_gain
+from fedtide.radio.channel import Rayleigh, _power_gain
 from fedtide.radio.modem import Shannon, shannon_capacity, shannon_snr
 
 
 def test_gain_is_exponential_with_mean_one() -> None:
-    gain = np.concatenate([power_gain(0, tick, 100) for tick in range(200)])
+    gain = np.concatenate([_power_gain(0, tick, 100) for tick in range(200)])
     assert stats.kstest(gain, "expon").pvalue > 0.01
     assert gain.mean() == pytest.approx(1, abs=0.03)
 
 
 def test_mean_capacity_at_13_db() -> None:
-    gain = np.concatenate([power_gain(1, tick, 1000) for tick in range(200)])
+    gain = np.concatenate([_power_gain(1, tick, 1000) for tick in range(200)])
     assert Shannon()(10**1.3 * gain).mean() == pytest.approx(3.74, abs=0.01)
 
 
 def test_every_policy_meets_the_same_channel() -> None:
-    assert np.array_equal(power_gain(5, 9, 40), power_gain(5, 9, 40))
-    assert not np.array_equal(power_gain(5, 9, 40), power_gain(5, 10, 40))
+    assert np.array_equal(_power_gain(5, 9, 40), _power_gain(5, 9, 40))
+    assert not np.array_equal(_power_gain(5, 9, 40), _power_gain(5, 10, 40))
 
 
 def test_capacity_formula_and_large_scale_fading() -> None:
@@ -38,7 +38,7 @@ def test_capacity_of_faint_links(gain: float) -> None:
 
 @pytest.mark.parametrize("large_scale", [1.0, 0.3, [0.5 + k / 40 for k in range(40)]])
 def test_rayleigh_keeps_the_bits_of_every_stored_result(large_scale: float | list[float]) -> None:
-    everyone = 10 ** (13.0 / 10) * np.asarray(large_scale, np.float64) * power_gain(5, 9, 40)
+    everyone = 10 ** (13.0 / 10) * np.asarray(large_scale, np.float64) * _power_gain(5, 9, 40)
     some = np.array([39, 2, 17])
     assert Rayleigh(40, 13.0, large_scale)(5, 9, 2.25, some).tolist() == everyone[some].tolist()
 

@@ -10,7 +10,7 @@ from scipy import special, stats
 
 from fedtide.radio import channel as radio_channel
 from fedtide.radio.cell import Equal
-from fedtide.radio.channel import Jakes, Nakagami, Rician, nakagami_gain, rician_gain
+from fedtide.radio.channel import Jakes, Nakagami, Rician, _nakagami_gain, _rician_gain
 
 EVERYONE = np.arange(20_000)
 UNIT = Equal(0.0)  # an average SNR of 1
@@ -28,7 +28,7 @@ def test_rician(k_factor: float) -> None:
     assert law.mean() == pytest.approx(1)
     assert stats.kstest(gain, law.cdf).pvalue > 0.01
     assert gain.var() == pytest.approx((2 * k_factor + 1) / (k_factor + 1) ** 2, rel=0.05)
-    assert not np.array_equal(gain, rician_gain(3, 2, EVERYONE, k_factor))  # every tick anew
+    assert not np.array_equal(gain, _rician_gain(3, 2, EVERYONE, k_factor))  # every tick anew
 
 
 @pytest.mark.parametrize("m", [0.5, 1.0, 2.5, 50.0])
@@ -37,7 +37,7 @@ def test_nakagami(m: float) -> None:
     assert stats.kstest(gain, stats.gamma(m, scale=1 / m).cdf).pvalue > 0.01
     assert gain.mean() == pytest.approx(1, rel=0.02)
     assert gain.var() == pytest.approx(1 / m, rel=0.05)
-    assert not np.array_equal(gain, nakagami_gain(3, 2, EVERYONE, m))
+    assert not np.array_equal(gain, _nakagami_gain(3, 2, EVERYONE, m))
 
 
 @pytest.mark.parametrize("paths", [8, 32])
@@ -69,7 +69,7 @@ def test_jakes_spectrum() -> None:
         found = np.mean(begun * quadratures(7.3 + lag).conj())
         assert found == pytest.approx(special.j0(2 * np.pi * lag), abs=0.02)
     np.testing.assert_allclose(
-        radio_channel.jakes_gain(7.3, *radio_channel._drawn(5, EVERYONE, 8, False), 8), np.abs(begun) ** 2, atol=1e-5
+        radio_channel._jakes_gain(7.3, *radio_channel._drawn(5, EVERYONE, 8, False), 8), np.abs(begun) ** 2, atol=1e-5
     )
 
 

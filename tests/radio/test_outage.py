@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 
 import fedtide
-from fedtide.engine.step import link_at
+from fedtide.engine.step import step_links
 from fedtide.engine.system import build, parameter_count
 from fedtide.engine.ticks import planned
 from fedtide.pages.run import run_page
-from fedtide.report.plan import plan_rows, plan_summary
-from fedtide.report.terminal import summary_table
+from fedtide.report.plan import _plan_rows, _plan_summary
+from fedtide.report.terminal import terminal_summary
 from fedtide.runs import RoundRecord
 from fedtide.studies.table import table_rows
 from helpers import FakeTrainer, small, small_dataset
@@ -50,7 +50,7 @@ def test_lost_is_what_its_link_does_not_carry(codec: str, aggregator: str, csi: 
     system, rounds = simulated({"codec": {"name": codec}, "policy": {"aggregator": aggregator}, "radio": radio})
     fits, exceeds, wider = 0, 0, 0
     for record, tick in zip(rounds, system.ticks, strict=True):
-        true = dict(zip(tick.ready.tolist(), link_at(system, tick).capacity.tolist(), strict=True))
+        true = dict(zip(tick.ready.tolist(), step_links(system, tick).capacity.tolist(), strict=True))
         for at, device in enumerate(record.picked):
             carried = record.symbols[at] * true[device] * (1 + 1e-6)
             is_lost = min(record.sent_bits[at], record.budget_bits[at]) > carried
@@ -70,16 +70,16 @@ def test_a_plan_knows_what_is_lost_if_it_knows_the_packets() -> None:
         assert each.grant is not None
         assert each.lost is not None
         assert each.candidates.device[each.grant.picked[each.lost]].tolist() == record.lost
-    rows = plan_rows(system)
+    rows = _plan_rows(system)
     assert [row["lost"] for row in rows] == [record.lost for record in rounds]
-    summary = plan_summary(system, rows)
+    summary = _plan_summary(system, rows)
     assert summary["lost"] == summary["lost_at_most"] == sum(len(record.lost) for record in rounds) > 0
 
 
 def test_a_plan_that_does_not_know_the_packets_says_so() -> None:
     system, rounds = simulated({"radio": {"num_symbols": 5000}, "codec": {"name": "dead_zone"}})
-    rows = plan_rows(system)
-    summary = plan_summary(system, rows)
+    rows = _plan_rows(system)
+    summary = _plan_summary(system, rows)
     assert summary["lost"] is None
     assert summary["lost_at_most"] >= sum(len(record.lost) for record in rounds) > 0
     assert None in [row["lost"] for row in rows]
@@ -87,7 +87,7 @@ def test_a_plan_that_does_not_know_the_packets_says_so() -> None:
 
 def test_perfect_knowledge_loses_nothing() -> None:
     system = build(small({"fleet": {"num_devices": 20}}), dataset=small_dataset())
-    summary = plan_summary(system, plan_rows(system))
+    summary = _plan_summary(system, _plan_rows(system))
     assert (summary["lost"], summary["lost_at_most"]) == (0, 0)
     assert not any(np.any(each.lost) for each in planned(system))
 
@@ -114,7 +114,7 @@ def test_a_run_tells_of_what_it_lost(tmp_path: Path) -> None:
     assert 0 < summary["symbols_sent"] < summary["symbols"]
     assert summary["air_time_sent"] == pytest.approx(sent / 1000)
     assert summary["joules_sent"] == pytest.approx(sent / 2)
-    text = plain(summary_table("run", summary, 120))
+    text = plain(terminal_summary("run", summary, 120))
     for words in (
         f"updates lost +{lost}",
         "symbols granted",

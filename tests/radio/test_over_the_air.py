@@ -18,7 +18,7 @@ from fedtide.engine.ticks import planned
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
 from fedtide.parts.kinds import builtin_parts
-from fedtide.radio.over_the_air import OverTheAir, noise_variance
+from fedtide.radio.over_the_air import OverTheAir, _noise_variance
 from fedtide.rng import stream
 from fedtide.runs import RoundRecord
 from promises import part
@@ -84,7 +84,7 @@ def test_the_twin_keeps_to_the_power_and_has_the_stated_noise() -> None:
     heard, used = sent_over_the_air(updates, weights, gain, power, sigma2, z)
     assert max(used) == pytest.approx(power)
     assert min(used) < 0.9 * power  # whoever needs its full power is one of them
-    variance = noise_variance(updates, weights, snr)
+    variance = _noise_variance(updates, weights, snr)
     exact = sum(w * u.astype(float) for w, u in zip(weights, updates, strict=True))
     assert np.var(heard - exact) == pytest.approx(variance, rel=0.04)
     ours = OverTheAir(0.0)(updates, weights, snr, np.random.default_rng(2))
@@ -106,12 +106,12 @@ def test_the_twin_keeps_to_the_power_and_has_the_stated_noise() -> None:
 )
 def test_how_the_noise_goes(change: dict[str, float], factor: float) -> None:
     given = {"updates": np.ones((3, 8), np.float32), "weights": np.full(3, 1 / 3), "snr": np.array([1.0, 4.0, 9.0])}
-    before = noise_variance(**given)
+    before = _noise_variance(**given)
     assert before == pytest.approx(1 / 9)
-    assert noise_variance(**{key: each * change.get(key, 1.0) for key, each in given.items()}) == pytest.approx(
+    assert _noise_variance(**{key: each * change.get(key, 1.0) for key, each in given.items()}) == pytest.approx(
         factor * before
     )
-    assert noise_variance(np.zeros((3, 8), np.float32), given["weights"], given["snr"]) == 0
+    assert _noise_variance(np.zeros((3, 8), np.float32), given["weights"], given["snr"]) == 0
 
 
 # ---- a whole run against the twin
@@ -120,7 +120,7 @@ def test_how_the_noise_goes(change: dict[str, float], factor: float) -> None:
 def test_every_aggregation_is_the_sum_plus_noise() -> None:
     """Updates from an orthogonal exchange of the same models, the rest from the papers."""
     from fedtide.engine.devices import Simulated
-    from fedtide.engine.step import initial_state, link_at, step
+    from fedtide.engine.step import initial_state, step, step_links
     from fedtide.engine.system import make_trainer
 
     threshold = 8.0
@@ -139,7 +139,7 @@ def test_every_aggregation_is_the_sum_plus_noise() -> None:
             for lot in alone.lots
             for k, update in zip(lot.device.tolist(), exchange.send(before, tick, lot).updates, strict=True)
         }
-        capacity = dict(zip(tick.ready.tolist(), link_at(system, tick).capacity.tolist(), strict=True))
+        capacity = dict(zip(tick.ready.tolist(), step_links(system, tick).capacity.tolist(), strict=True))
         picked = tick.ready[info.grant.picked].tolist()
         snr = {k: 2 ** capacity[k] - 1 for k in picked if 2 ** capacity[k] - 1 >= threshold}
         silent += len(picked) - len(snr)
@@ -201,9 +201,9 @@ def test_time_on_the_air_does_not_depend_on_how_many_send() -> None:
 
 
 def test_an_odd_number_of_parameters_takes_half_a_symbol_more() -> None:
-    from fedtide.radio.over_the_air import symbols_on_air
+    from fedtide.radio.over_the_air import symbols_over_the_air
 
-    assert [symbols_on_air(OverTheAir(), d) for d in (1, 2, 7)] == [1, 1, 4]
+    assert [symbols_over_the_air(OverTheAir(), d) for d in (1, 2, 7)] == [1, 1, 4]
 
 
 # ---- plans, resumes, digests

@@ -13,7 +13,7 @@ from fedtide.errors import RunFolderError
 from fedtide.radio import propagation
 from fedtide.radio.channel import Jakes
 from fedtide.runs import RoundRecord, policy_files, read_rounds
-from fedtide.runs.manifest import identity
+from fedtide.runs.manifest import run_identity
 from fedtide.types import Floats, Ints
 from helpers import FakeTrainer, run, small, small_dataset
 
@@ -106,12 +106,12 @@ def _handed(channel: Any) -> System:
 def test_a_users_part_inside_ours_is_known_by_name() -> None:
     """Where it is in memory differs from process to process: such a run could never be resumed."""
     system = _handed(Jakes(6, coverage=_flat))
-    assert identity(system, FakeTrainer())["channel"].endswith("test_radios._flat)")
+    assert run_identity(system, FakeTrainer())["channel"].endswith("test_radios._flat)")
 
 
 def test_ours_with_other_arguments_in_the_place_of_those_named() -> None:
     made = [
         build(small(radio={"channel": {"name": "jakes", "doppler": each}}), dataset=small_dataset()) for each in (3, 4)
     ]
-    assert "channel" not in identity(made[0], FakeTrainer())
-    assert "doppler=4" in identity(made[0]._replace(channel=made[1].channel), FakeTrainer())["channel"]
+    assert "channel" not in run_identity(made[0], FakeTrainer())
+    assert "doppler=4" in run_identity(made[0]._replace(channel=made[1].channel), FakeTrainer())["channel"]

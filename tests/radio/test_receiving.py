@@ -10,7 +10,7 @@ import pytest
 from fedtide.engine.system import build
 from fedtide.errors import FedtideError
 from fedtide.radio.cell import Equal
-from fedtide.radio.downlink import Broadcast, Unicast, instant, is_shared
+from fedtide.radio.downlink import Broadcast, Unicast, downlink_is_instant, downlink_is_shared
 from fedtide.types import Floats, Ints
 from helpers import small, small_dataset
 
@@ -24,10 +24,10 @@ def ladder(seed: int, device: Ints, time: Floats) -> Floats:
 
 def test_broadcast() -> None:
     assert Broadcast(2000.0)(0, DEVICE, NOW, 500.0).tolist() == [0.25] * 4
-    assert is_shared(Broadcast())
-    assert not is_shared(Unicast())
-    assert not instant(Broadcast())
-    assert not instant(Unicast())
+    assert downlink_is_shared(Broadcast())
+    assert not downlink_is_shared(Unicast())
+    assert not downlink_is_instant(Broadcast())
+    assert not downlink_is_instant(Unicast())
 
 
 def test_unicast() -> None:

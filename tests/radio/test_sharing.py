@@ -20,7 +20,7 @@ from fedtide.radio.allocation import (
     LatencyMinimal,
     MaxSumRate,
     ResourceBlocks,
-    max_min,
+    _max_min,
 )
 
 capacities = st.lists(st.floats(0.01, 20), min_size=1, max_size=8).map(np.array)
@@ -111,7 +111,7 @@ def test_counting_blocks_is_giving_them_one_by_one(capacity: np.ndarray, count: 
     slow = np.zeros(len(capacity), int)
     for _ in range(count):
         slow[min(range(len(capacity)), key=lambda k: (slow[k] * capacity[k], -capacity[k], k))] += 1
-    assert max_min(capacity, count).tolist() == slow.tolist()
+    assert _max_min(capacity, count).tolist() == slow.tolist()
 
 
 def test_millions_of_blocks_are_counted() -> None:

@@ -12,7 +12,7 @@ from scipy import special, stats
 
 from fedtide.radio import propagation
 from fedtide.radio.cell import Uma, Umi
-from fedtide.radio.channel import _drawn, power_gain, rician_gain
+from fedtide.radio.channel import _drawn, _power_gain, _rician_gain
 
 TABLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "fixtures" / "sionna.json").read_text(encoding="utf-8"))
 STREETS = {"uma": propagation.UMA, "umi": propagation.UMI}
@@ -23,10 +23,10 @@ ROWS = [(name, row) for name in STREETS for row in TABLE[name]]
 def test_path_loss_and_lines_of_sight(name: str, row: dict[str, Any]) -> None:
     street, distance, how = STREETS[name], np.array(row["distance"]), (row["carrier_ghz"], row["height"])
     # Sionna's light is 0.07 % slower than the 3e8 m/s of TR 38.901: that moves the breakpoint by 0.006 dB
-    direct, hidden = propagation.both(street, distance, *how)
+    direct, hidden = propagation.both_path_losses(street, distance, *how)
     np.testing.assert_allclose(direct, row["los_db"], atol=0.02)
     np.testing.assert_allclose(hidden, row["nlos_db"], atol=0.02)
-    np.testing.assert_allclose(propagation.in_sight(street, distance), row["sight"], atol=1e-5)
+    np.testing.assert_allclose(propagation.line_of_sight_chance(street, distance), row["sight"], atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "made"), [("uma", Uma(10)), ("umi", Umi(10))])
@@ -39,8 +39,8 @@ def test_rayleigh_and_rician_gains() -> None:
     many = np.arange(200_000)
     k_factor = 10 ** (TABLE["rician"]["k_db"] / 10)
     for found, said in (
-        (power_gain(0, 1, len(many)), TABLE["rayleigh"]),
-        (rician_gain(0, 1, many, k_factor), TABLE["rician"]),
+        (_power_gain(0, 1, len(many)), TABLE["rayleigh"]),
+        (_rician_gain(0, 1, many, k_factor), TABLE["rician"]),
     ):
         assert found.mean() == pytest.approx(said["mean"], rel=0.01)
         np.testing.assert_allclose(np.quantile(found, TABLE["shares"]), said["quantiles"], rtol=0.03)

@@ -15,9 +15,9 @@ from fedtide.plot.style import (
     LINE_STYLES,
     NUM_SPARE,
     LineStyle,
-    known_style,
+    _known_style,
+    _spare_style,
     line_styles,
-    spare_style,
 )
 from fedtide_lab.paper.figures import FIGURES
 from fedtide_lab.worlds.studies import CURVES
@@ -94,18 +94,18 @@ def test_every_name_has_a_look_of_its_own() -> None:
     ],
 )
 def test_a_policy_looks_the_same_under_all_its_names(label: str, name: str) -> None:
-    assert known_style(label) == LINE_STYLES[name]
+    assert _known_style(label) == LINE_STYLES[name]
     assert line_styles(["another", label])[label] == LINE_STYLES[name]
 
 
 def test_what_has_no_name_gets_a_line_style_by_its_place() -> None:
     found = line_styles(["mine", "random", "yours"])
     assert found == {
-        "mine": spare_style(0),
+        "mine": _spare_style(0),
         "random": LINE_STYLES["random"],
-        "yours": spare_style(2),
+        "yours": _spare_style(2),
     }
-    assert known_style("limit=8, scheduler=random") is None
+    assert _known_style("limit=8, scheduler=random") is None
     many = line_styles([f"v{number}" for number in range(NUM_SPARE)])
     assert len(set(many.values())) == NUM_SPARE
     assert len(line_styles([f"v{number}" for number in range(3 * NUM_SPARE)])) == 3 * NUM_SPARE
@@ -114,7 +114,7 @@ def test_what_has_no_name_gets_a_line_style_by_its_place() -> None:
 
 
 def test_the_curves_of_the_worlds_are_known() -> None:
-    assert all(known_style(name) for name in CURVES)
+    assert all(_known_style(name) for name in CURVES)
 
 
 def test_it_is_pure_data() -> None:

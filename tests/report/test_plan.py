@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from fedtide.engine.system import build
-from fedtide.report.plan import Plan, plan_rows, plan_summary, plan_tables
+from fedtide.report.plan import Plan, _plan_rows, _plan_summary, plan_tables
 from fedtide.report.summary import stale_warning
 from helpers import small, small_dataset
 
@@ -20,8 +20,8 @@ BLOCKS = {"radio": {"allocation": "resource_blocks", "num_symbols": 1000}}
 
 def planned(*changes: Any) -> tuple[list[dict[str, Any]], dict[str, Any], str]:
     system = build(small(*changes), dataset=small_dataset())
-    rows = plan_rows(system)
-    summary = plan_summary(system, rows)
+    rows = _plan_rows(system)
+    summary = _plan_summary(system, rows)
     console = Console(width=140, file=io.StringIO())
     for table in plan_tables(Plan(system.experiment, rows, summary), 12, 140):
         console.print(table)

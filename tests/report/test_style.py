@@ -16,16 +16,16 @@ from fedtide.cli.main import app
 from fedtide.config import dump, experiment
 from fedtide.errors import FedtideError
 from fedtide.plot import figure as figures
-from fedtide.plot.charts import CURVE_POINTS, evenly
-from fedtide.plot.figure import new_figure, our_style, save
+from fedtide.plot.charts import CURVE_POINTS, evenly_on_chart
+from fedtide.plot.figure import figure_style, new_figure, save_figure
 from fedtide.plot.style import STYLES, style_named
 from fedtide.studies.results import RunResult
-from fedtide.studies.statistics import saws, smoothed
+from fedtide.studies.statistics import _smoothed, curves_zigzag
 from fedtide.studies.store import Store
 from fedtide_lab.paper import draw
-from fedtide_lab.paper.claims import decide
+from fedtide_lab.paper.claims import decide_claim
 from fedtide_lab.paper.figures import FIGURES, Figure, curve_label
-from fedtide_lab.paper.reproduce import collect
+from fedtide_lab.paper.reproduce import collect_reproduced
 from fedtide_lab.paper.sentences import CLAIMS
 from fedtide_lab.worlds import page as worlds_page
 from fedtide_lab.worlds.studies import WORLDS, collect_worlds
@@ -76,10 +76,10 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_the_check_sees_a_type_3_font(tmp_path: Path) -> None:
-    with figures.load_matplotlib().rc_context({"pdf.fonttype": 3}):
+    with figures._load_matplotlib().rc_context({"pdf.fonttype": 3}):
         page = new_figure(2, 2)
         page.text(0.5, 0.5, "letters")
-        save(page, tmp_path / "bad")
+        save_figure(page, tmp_path / "bad")
     assert "Type3" in fonts(tmp_path / "bad.pdf")
 
 
@@ -116,7 +116,7 @@ def test_print_has_no_titles_and_letters_as_journals_want_them(name: str, curves
 
 
 def test_screen_is_the_default_and_others_are_named() -> None:
-    with our_style() as style:
+    with figure_style() as style:
         assert style.name == "screen"
     with pytest.raises(FedtideError, match="no style 'acm'; use one of screen, ieee"):
         style_named("acm")
@@ -141,7 +141,7 @@ def test_nothing_is_drawn_outside_0_to_1(curves: Any, drawn: list[Any]) -> None:
 
 
 def test_the_committed_results_stay_within_0_and_1(drawn: list[Any]) -> None:
-    found = collect(["period"], Store(ROOT / "results" / "paper"), None, 0)["period"]
+    found = collect_reproduced(["period"], Store(ROOT / "results" / "paper"), None, 0)["period"]
     draw.draw_figure(FIGURES["period"], found, Path("f"))
     assert (values(drawn[0]).min() >= 0, values(drawn[0]).max() <= 1) == (True, True)
 
@@ -189,27 +189,27 @@ def test_a_loss_is_gained_where_it_falls(drawn: list[Any]) -> None:
 
 def test_smoothing_is_over_one_t_max() -> None:
     run = jagged(0.5, 0)
-    accuracy, found = run.column("test_accuracy"), smoothed(run, "test_accuracy")
+    accuracy, found = run.column("test_accuracy"), _smoothed(run, "test_accuracy")
     assert found[10] == pytest.approx(accuracy[8:13].mean())  # both ends of [t - 1/2, t + 1/2]
     assert found[0] == pytest.approx(accuracy[:3].mean())
-    assert saws([run], "test_accuracy")
-    assert not saws([run], "train_loss")
+    assert curves_zigzag([run], "test_accuracy")
+    assert not curves_zigzag([run], "train_loss")
 
 
 def test_many_points_are_thinned_and_keep_their_ends() -> None:
-    kept = evenly(10_000, CURVE_POINTS)
+    kept = evenly_on_chart(10_000, CURVE_POINTS)
     assert (len(kept), kept[0], kept[-1]) == (CURVE_POINTS, 0, 9_999)
-    assert evenly(5, CURVE_POINTS).tolist() == [0, 1, 2, 3, 4]
+    assert evenly_on_chart(5, CURVE_POINTS).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_other_drawings_for_print(tmp_path: Path) -> None:
-    found = worlds_page.decided(WORLDS[:2], collect_worlds(WORLDS[:2], Store(ROOT / "results" / "worlds")))
-    results = collect(["schedulers"], Store(ROOT / "results" / "paper"), None, 0)
+    found = worlds_page.decided_worlds(WORLDS[:2], collect_worlds(WORLDS[:2], Store(ROOT / "results" / "worlds")))
+    results = collect_reproduced(["schedulers"], Store(ROOT / "results" / "paper"), None, 0)
     worlds_page.draw_worlds(found, tmp_path / "worlds", "ieee")
     draw.draw_ages(tmp_path / "ages", style="ieee")
     draw.draw_frameworks(tmp_path / "frameworks", style="nature")
-    draw.draw_verdicts([decide(claim, results) for claim in CLAIMS], tmp_path / "verdicts", "ieee")
-    draw.draw_effects(FIGURES["schedulers"], results["schedulers"], tmp_path / "effects", "ieee")
+    draw.draw_verdicts([decide_claim(claim, results) for claim in CLAIMS], tmp_path / "verdicts", "ieee")
+    draw._draw_effects(FIGURES["schedulers"], results["schedulers"], tmp_path / "effects", "ieee")
     made = sorted(tmp_path.glob("*.pdf"))
     assert len(made) == 5
     assert all("Type3" not in fonts(path) for path in made)

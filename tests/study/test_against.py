@@ -12,7 +12,7 @@ from fedtide.cli.main import app
 from fedtide.errors import FedtideError
 from fedtide.studies.spec import Study, make_study, read_study
 from fedtide.studies.store import Store
-from fedtide.studies.table import by_label, references, table_rows
+from fedtide.studies.table import by_label, table_references, table_rows
 from stored import put
 
 AXES = "axes: {policy.limit: [8, 4], data.partition: [iid, shards]}\n"
@@ -26,7 +26,7 @@ def grid(tmp_path: Path) -> Path:
 
 
 def compared(study: Study, against: str | None = None) -> dict[str, str | None]:
-    return {label: each.label if each else None for label, each in references(study, against).items()}
+    return {label: each.label if each else None for label, each in table_references(study, against).items()}
 
 
 def test_the_first_axis_within_the_others(grid: Path) -> None:
@@ -36,7 +36,7 @@ def test_the_first_axis_within_the_others(grid: Path) -> None:
         "limit=4, partition=iid": "limit=8, partition=iid",
         "limit=4, partition=shards": "limit=8, partition=shards",
     }
-    assert references(read_study(grid))["limit=4, partition=iid"].text == "limit=8"
+    assert table_references(read_study(grid))["limit=4, partition=iid"].text == "limit=8"
 
 
 @pytest.mark.parametrize("against", ["partition=shards", "data.partition=shards", "shards"])
@@ -80,7 +80,7 @@ def test_variants_come_before_axes_and_an_axis_of_one_value_does_not_count(tmp_p
 )
 def test_what_is_no_variant_is_said(grid: Path, against: str, says: str) -> None:
     with pytest.raises(FedtideError, match=says) as caught:
-        references(read_study(grid), against)
+        table_references(read_study(grid), against)
     assert len(str(caught.value)) < 400
 
 
@@ -88,7 +88,7 @@ def test_a_value_on_two_axes_is_ambiguous(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("version: 1\nname: x\naxes: {policy.limit: [8, 4], codec.num_levels: [8, 4]}\n")
     with pytest.raises(FedtideError, match=r"'4' is on several axes \(policy.limit, codec.num_levels\)"):
-        references(read_study(path), "4")
+        table_references(read_study(path), "4")
 
 
 def filled(path: Path, folder: Path) -> Study:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedtide.studies.run import missing
+from fedtide.studies.run import missing_runs
 from fedtide.studies.spec import Study, read_study
 from fedtide.studies.store import Store
 from fedtide_lab.paper.figures import FIGURES, figure_study
@@ -32,7 +32,7 @@ def the_study(name: str) -> Study:
 @pytest.mark.parametrize("name", FOUND)
 def test_a_study_finds_its_results(name: str) -> None:
     wanted = the_study(name)
-    assert len(wanted.runs) - len(missing(wanted, STORE)) >= FOUND[name]
+    assert len(wanted.runs) - len(missing_runs(wanted, STORE)) >= FOUND[name]
 
 
 def test_every_figure_of_runs_is_in_the_table() -> None:

@@ -15,19 +15,19 @@ from fedtide.studies import plot
 from fedtide.studies.metrics import mean_accuracy
 from fedtide.studies.spec import read_study
 from fedtide.studies.statistics import (
-    aligned,
+    _is_mixed,
+    _on_one_path,
+    aligned_seeds,
     difference_band,
-    is_mixed,
-    note,
-    on_one_path,
-    paired,
-    summary,
-    unknown,
+    mixed_pairs_note,
+    pair_paths_summary,
+    paired_results,
+    unknown_pairs_note,
 )
 from fedtide.studies.store import Store
-from fedtide.studies.table import by_label, effect, export, long_rows, table_rows
+from fedtide.studies.table import by_label, export_table, long_table_rows, table_effect, table_rows
 from fedtide_lab.paper import draw
-from fedtide_lab.paper.claims import Check, Claim, decide
+from fedtide_lab.paper.claims import Check, Claim, decide_claim
 from fedtide_lab.paper.figures import Figure
 from fedtide_lab.paper.reproduce import claims_rows
 from stored import TINY, put, result, two_variants
@@ -54,7 +54,7 @@ def both(*isas, level=0.5):
     ],
 )
 def test_a_seed_is_read_on_one_path_if_it_can_be(sides, read_on):
-    assert [each.path for each in on_one_path(both(*isas) for isas in sides)] == read_on
+    assert [each.path for each in _on_one_path(both(*isas) for isas in sides)] == read_on
 
 
 @pytest.mark.parametrize(
@@ -69,36 +69,36 @@ def test_a_seed_is_read_on_one_path_if_it_can_be(sides, read_on):
     ],
 )
 def test_mixed_pairs_are_said(pairs, says):
-    assert note([tuple(result(isa=isa) for isa in pair) for pair in pairs]) == says
+    assert mixed_pairs_note([tuple(result(isa=isa) for isa in pair) for pair in pairs]) == says
 
 
 def test_variants_that_differ_in_the_trainer_differ_on_purpose():
     torch = dataclasses.replace(
         result({**TINY, "learning": {"trainer": "torch"}}), provenance={"torch": "2.13.0", "isa": None}
     )
-    assert not is_mixed([torch, result(isa="avx2")])
-    assert is_mixed([torch, dataclasses.replace(torch, provenance={"torch": "2.14.0"})])
+    assert not _is_mixed([torch, result(isa="avx2")])
+    assert _is_mixed([torch, dataclasses.replace(torch, provenance={"torch": "2.14.0"})])
 
 
 def test_differences_and_means_are_read_on_one_path():
     a, b = {0: both("avx512", "avx2", level=0.5)}, {0: both("avx2", level=0.3)}
-    assert [each.path for each in paired(a, b)[0]] == ["avx2", "avx2"]
-    assert [runs[0].path for runs in aligned({"a": a, "b": b}).values()] == ["avx2", "avx2"]
+    assert [each.path for each in paired_results(a, b)[0]] == ["avx2", "avx2"]
+    assert [runs[0].path for runs in aligned_seeds({"a": a, "b": b}).values()] == ["avx2", "avx2"]
     drawn = difference_band(a, b, "test_accuracy")
     assert drawn is not None
     assert drawn.mean[-1] == pytest.approx(0.3 / 2)  # 0.6 - 0.3, from half-time on
     assert drawn.note == ""
     claim = Claim("c", "text", (Check("R", "a", "b"),))
-    assert decide(claim, {"R": {"a": a, "b": b}}).findings[0].difference == pytest.approx((0.15,))
+    assert decide_claim(claim, {"R": {"a": a, "b": b}}).findings[0].difference == pytest.approx((0.15,))
 
 
 def test_a_claim_says_which_of_its_pairs_mix_paths():
     results = {"R": {"a": {0: result(isa="avx2"), 1: result(isa="avx2")}, "b": {0: result(isa="avx512"), 1: result()}}}
-    row = claims_rows([decide(Claim("c", "text", (Check("R", "a", "b"),)), results)])[0]["comparisons"][0]
+    row = claims_rows([decide_claim(Claim("c", "text", (Check("R", "a", "b"),)), results)])[0]["comparisons"][0]
     assert row["paths_note"] == "2 of 2 pairs mix instruction paths (avx2, avx512, unknown)"
-    assert effect(row).endswith("; 2 of 2 pairs mix instruction paths (avx2, avx512, unknown)")
+    assert table_effect(row).endswith("; 2 of 2 pairs mix instruction paths (avx2, avx512, unknown)")
     gain = Claim("c", "text", (Check("R", ("a", "b"), ("a", "a")),))
-    assert decide(gain, results).findings[0].paths_note
+    assert decide_claim(gain, results).findings[0].paths_note
 
 
 @pytest.fixture
@@ -139,15 +139,17 @@ def test_the_table_says_of_how_many_results_nothing_is_known(tmp_path):
         put(store, run)
     assert [row["paths_note"] for row in table_rows(study, by_label(study, store), "mean_accuracy")] == ["", ""]
     every = [each for runs in by_label(study, store).values() for each in runs.values()]
-    assert unknown(every) == "The instruction path of 4 of 4 results is unknown."
-    assert summary([*every, *every]) == "Instruction paths of the 4 runs: 4 on a path that is not known."
-    assert summary([*every, result(isa="avx2")]).startswith("Instruction paths of the 4 runs: 1 on avx2, 3 on a path")
+    assert unknown_pairs_note(every) == "The instruction path of 4 of 4 results is unknown."
+    assert pair_paths_summary([*every, *every]) == "Instruction paths of the 4 runs: 4 on a path that is not known."
+    assert pair_paths_summary([*every, result(isa="avx2")]).startswith(
+        "Instruction paths of the 4 runs: 1 on avx2, 3 on a path"
+    )
 
 
 def test_figures_say_so(two_paths, tmp_path, monkeypatch):
     _, study, store = two_paths
     drawn = []
-    monkeypatch.setattr(plot, "save", lambda figure, stem: drawn.append(figure) or [])
+    monkeypatch.setattr(plot, "save_figure", lambda figure, stem: drawn.append(figure) or [])
     for against in (None, "limit=1"):
         plot.draw_study(study, by_label(study, store), tmp_path / "x", "test_accuracy", "time", against)
     mean, difference = (figure.legends[0] for figure in drawn)
@@ -155,7 +157,7 @@ def test_figures_say_so(two_paths, tmp_path, monkeypatch):
     assert [text.get_text() for text in difference.get_texts()] == [f"limit=2 (3)\n{NOTE}"]
     figure = Figure("R", "t", "c", {}, {"limit=1": {}, "limit=2": {}}, settings=("i.i.d.",), against={"": "limit=1"})
     curves = {f"{label} | i.i.d.": runs for label, runs in by_label(study, store).items()}
-    monkeypatch.setattr(draw, "save", lambda figure, stem: drawn.append(figure) or [])
+    monkeypatch.setattr(draw, "save_figure", lambda figure, stem: drawn.append(figure) or [])
     draw.draw_figure(figure, curves, tmp_path / "x")
     draw.draw_difference(figure, curves, tmp_path / "x")
     assert [each.axes[0].get_title() for each in drawn[2:]] == [
@@ -166,11 +168,11 @@ def test_figures_say_so(two_paths, tmp_path, monkeypatch):
 
 def test_an_export_says_what_made_each_row(two_paths, tmp_path):
     _, study, store = two_paths
-    found = {(row["variant"], row["seed"]): row for row in long_rows(study, by_label(study, store))}
+    found = {(row["variant"], row["seed"]): row for row in long_table_rows(study, by_label(study, store))}
     assert found["limit=1", 2]["path"] == "avx2"  # as its pair
     assert found["limit=1", 1]["path"] == "avx512"
     assert (found["limit=1", 0]["version"], found["limit=1", 0]["date"][:4]) == ("0.1", "2026")
-    export(study, by_label(study, store), tmp_path / "x.csv")
+    export_table(study, by_label(study, store), tmp_path / "x.csv")
     with open(tmp_path / "x.csv") as file:
         assert {row["path"] for row in csv.DictReader(file)} == {"avx2", "avx512"}
 
@@ -180,7 +182,7 @@ def test_old_results_are_exported_with_columns_of_words(tmp_path):
     study, store = two_variants(1), Store(tmp_path)
     for run in study.runs:
         put(store, run)
-    export(study, by_label(study, store), tmp_path / "x.parquet")
+    export_table(study, by_label(study, store), tmp_path / "x.parquet")
     table = parquet.read_table(tmp_path / "x.parquet")
     assert str(table.schema.field("version").type) == "string"
     assert set(table["path"].to_pylist()) == {"unknown"}
@@ -188,5 +190,5 @@ def test_old_results_are_exported_with_columns_of_words(tmp_path):
 
 def test_the_numbers_are_those_of_the_path_that_was_chosen(two_paths):
     _, study, store = two_paths
-    chosen = paired(*by_label(study, store).values())[2]
+    chosen = paired_results(*by_label(study, store).values())[2]
     assert [mean_accuracy(each) for each in chosen] == pytest.approx([(0.1 + 0.52) / 2, (0.1 + 0.42) / 2])

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from fedtide.cli.main import app
 from fedtide.learning.native import isas
-from fedtide.studies import paths as studies_paths
-from fedtide.studies.paths import plan_paths
+from fedtide.studies import instruction_paths as studies_paths
+from fedtide.studies.instruction_paths import plan_paths
 from fedtide.studies.run import run_study
 from fedtide.studies.spec import read_study
 from fedtide.studies.store import Store
@@ -24,7 +24,7 @@ HERE = ["avx2", "baseline"]
 
 @pytest.fixture
 def offers(monkeypatch):
-    monkeypatch.setattr(studies_paths, "offered", lambda trainer: HERE)
+    monkeypatch.setattr(studies_paths, "offered_instruction_paths", lambda trainer: HERE)
 
 
 # What seed 0 has of the variants a and b, and what is then done on which path, in each mode; "!" is a warning.

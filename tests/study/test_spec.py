@@ -8,7 +8,7 @@ import yaml
 
 from fedtide import config
 from fedtide.errors import FedtideError
-from fedtide.studies.run import run_one
+from fedtide.studies.run import _run_one
 from fedtide.studies.spec import make_study, read_study
 
 
@@ -128,11 +128,11 @@ def test_a_study_runs_from_another_folder(tmp_path, monkeypatch):
     (tmp_path / "sub" / "s.yaml").write_text(yaml.safe_dump({"version": 1, "name": "x", "base": base}))
     monkeypatch.chdir(tmp_path)
     run = read_study(Path("sub/s.yaml")).runs[0]
-    result = run_one(config.dump(run.experiment), str(tmp_path / "work"), run.name, beside=str(run.beside))
+    result = _run_one(config.dump(run.experiment), str(tmp_path / "work"), run.name, beside=str(run.beside))
     assert result.totals["aggregations"] == 2
     assert json.loads((tmp_path / "work" / "versions.json").read_text())["beside"] == str(tmp_path / "sub")
     with pytest.raises(FedtideError, match=r"there is no file mine\.py, neither in the working folder"):
-        run_one(config.dump(run.experiment), None)
+        _run_one(config.dump(run.experiment), None)
 
 
 def test_dotted_keys_in_base_and_variants(tmp_path):

@@ -11,7 +11,14 @@ from scipy import stats
 
 from fedtide.studies.metrics import final_accuracy, mean_accuracy, roughness, variation
 from fedtide.studies.results import COLUMNS, RunResult
-from fedtide.studies.statistics import aligned, band, difference_band, diverged, paired_difference, unmeasured
+from fedtide.studies.statistics import (
+    aligned_seeds,
+    difference_band,
+    diverged_runs_note,
+    mean_band,
+    paired_difference,
+    unmeasured_column,
+)
 
 numbers = st.floats(-1, 1).map(lambda x: round(x, 6))
 
@@ -136,22 +143,22 @@ def test_a_diverged_run_counts_as_a_guess():
     finite, lost = result([0.8] * 10), dataclasses.replace(result([0.8] * 4 + [0.1] * 6), totals={"diverged": 5.0})
     assert mean_accuracy(lost) == pytest.approx((0.1 + 4 * 0.8 + 5 * 0.1) / 10)
     assert final_accuracy(lost) == pytest.approx(0.1)
-    assert diverged([finite, lost, finite]) == "1 of 3 diverged"
-    assert diverged([finite]) == ""
+    assert diverged_runs_note([finite, lost, finite]) == "1 of 3 diverged"
+    assert diverged_runs_note([finite]) == ""
 
 
 def test_what_was_not_counted_is_not_drawn_over():
     columns = {"time": [1.0, 2.0], "test_accuracy": [0.1, 0.2], "joules": [1.0, 2.0], "train_loss": [None, None]}
     run = RunResult({"timeline": {"horizon": 2.0}}, columns, {})
-    assert unmeasured([run], "test_accuracy", "joules") == ""
-    assert band([run], "test_accuracy", "joules").x.tolist() == [1.0, 2.0]
+    assert unmeasured_column([run], "test_accuracy", "joules") == ""
+    assert mean_band([run], "test_accuracy", "joules").x.tolist() == [1.0, 2.0]
     bare = dataclasses.replace(run, columns={name: each for name, each in columns.items() if name != "joules"})
-    assert "joules was not measured in all of these runs: radio.joules_per_symbol" in unmeasured(
+    assert "joules was not measured in all of these runs: radio.joules_per_symbol" in unmeasured_column(
         [run, bare], "test_accuracy", "joules"
     )
-    assert "symbol_rate" in unmeasured([run], "test_accuracy", "air_time")
-    assert "control_bits is 0 all the time" in unmeasured([run], "test_accuracy", "control_bits")
-    assert "training_loss=true" in unmeasured([run], "train_loss", "time")
+    assert "symbol_rate" in unmeasured_column([run], "test_accuracy", "air_time")
+    assert "control_bits is 0 all the time" in unmeasured_column([run], "test_accuracy", "control_bits")
+    assert "training_loss=true" in unmeasured_column([run], "train_loss", "time")
 
 
 def test_means_are_compared_on_shared_seeds():
@@ -159,7 +166,7 @@ def test_means_are_compared_on_shared_seeds():
     many, fewer = {0: one, 1: two, 2: three, 3: four}, {1: four, 2: three, 3: two}
 
     def shared_seeds(curves):
-        return {name: list(runs.values()) for name, runs in aligned(curves).items()}
+        return {name: list(runs.values()) for name, runs in aligned_seeds(curves).items()}
 
     assert shared_seeds({"a": many, "b": fewer, "none yet": {}}) == {"a": [two, three, four], "b": [four, three, two]}
     # a curve with one or two seeds does not cost the others theirs
@@ -171,7 +178,7 @@ def test_means_are_compared_on_shared_seeds():
 def test_curves_end_where_the_first_of_them_ends():
     """Continued flat, they would seem to have settled."""
     short, long = result([0.1, 0.2, 0.3], [1.0, 2.0, 3.0]), result([0.1, 0.2, 0.3, 0.9], [2.0, 3.0, 4.0, 5.0])
-    assert band([long, short], "test_accuracy").x == pytest.approx([2, 3])
+    assert mean_band([long, short], "test_accuracy").x == pytest.approx([2, 3])
     drawn = difference_band({0: long}, {0: short}, "test_accuracy")
     assert drawn is not None
     assert drawn.x == pytest.approx([2, 3])
@@ -187,11 +194,11 @@ def test_the_mean_accuracy_starts_at_zero_for_everyone():
 
 
 def test_band_is_mean_and_interval_over_seeds():
-    drawn = band([result([0.1, 0.2]), result([0.3, 0.4])], "test_accuracy")
+    drawn = mean_band([result([0.1, 0.2]), result([0.3, 0.4])], "test_accuracy")
     assert drawn.mean == pytest.approx([0.2, 0.3])
     assert np.all(drawn.low < drawn.mean)
     assert np.all(drawn.mean < drawn.high)
-    factor = band([result([0.1, 0.2]), result([0.4, 0.2])], "test_accuracy", ratio=True)
+    factor = mean_band([result([0.1, 0.2]), result([0.4, 0.2])], "test_accuracy", ratio=True)
     assert factor.mean == pytest.approx([0.2, 0.2])
     assert factor.low * factor.high == pytest.approx([0.04, 0.04])
     assert factor.low[0] > 0

@@ -21,7 +21,7 @@ from fedtide import config
 from fedtide.errors import RunFolderError
 from fedtide.studies import store as store_module
 from fedtide.studies.results import COLUMNS, RunResult
-from fedtide.studies.spec import name_of
+from fedtide.studies.spec import spec_run_name
 from fedtide.studies.store import Store
 from stored import TINY, forge, name, put, result, same, tables, two_variants
 
@@ -60,7 +60,7 @@ def test_floats_come_back_to_the_bit(tmp_path):
     columns |= {"test_loss": losses, "test_accuracy": rng.random(n), "train_loss": np.where(losses > 1, np.nan, losses)}
     made = result({**TINY, "timeline": {"horizon": 1000.0}}, "avx2")
     made = dataclasses.replace(made, columns=columns, totals={**made.totals, "aggregations": n, "mean_age": 1 / 3})
-    own = name_of(config.experiment(made.experiment))
+    own = spec_run_name(config.experiment(made.experiment))
     store = Store(tmp_path)
     store.save(own, made)
     store.compact("one")
@@ -314,6 +314,6 @@ def test_committed_tables_are_plain_csv():
         for row in rows:
             found = store.load(row["name"])
             assert json.loads(row["experiment"]) == found.experiment
-            assert name_of(config.experiment(found.experiment)) == row["name"]
+            assert spec_run_name(config.experiment(found.experiment)) == row["name"]
         uploads = sum(len(sent.lost) for each in store.names() if (sent := store.load(each).uploads_if_stored()))
         assert uploads == gzip.decompress((folder / "uploads.csv.gz").read_bytes()).count(b"\n") - 1

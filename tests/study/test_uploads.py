@@ -9,18 +9,18 @@ import pytest
 
 from fedtide import config
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.studies.results import from_rounds, write_tables
-from fedtide.studies.spec import make_study, name_of
+from fedtide.studies.results import results_from_rounds, write_result_tables
+from fedtide.studies.spec import make_study, spec_run_name
 from fedtide.studies.store import Store
-from fedtide.studies.table import by_label, long_rows
+from fedtide.studies.table import by_label, long_table_rows
 from helpers import run, small
 from stored import forge_cell, name, result, same
 
 EXPERIMENT = small()
 ROUNDS = run(EXPERIMENT).rounds
 LOSSY = [ROUNDS[0]._replace(lost=ROUNDS[0].picked[:1]), *ROUNDS[1:]]
-RESULT = from_rounds(EXPERIMENT, LOSSY, 30, 1.0)
-NAME = name_of(EXPERIMENT)
+RESULT = results_from_rounds(EXPERIMENT, LOSSY, 30, 1.0)
+NAME = spec_run_name(EXPERIMENT)
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -50,21 +50,21 @@ def test_control_bits_are_a_column_once_there_are_any():
     assert "control_bits" not in RESULT.columns
     assert RESULT.column("control_bits").tolist() == [0.0] * len(RESULT.column("time"))
     spent = [each._replace(ledger=each.ledger._replace(control_bits=8.0 * each.index)) for each in ROUNDS]
-    assert from_rounds(EXPERIMENT, spent, 30, None).column("control_bits")[0] == 8.0
+    assert results_from_rounds(EXPERIMENT, spent, 30, None).column("control_bits")[0] == 8.0
 
 
 def test_a_result_without_uploads_says_so():
     with pytest.raises(FedtideError, match=r"stored without its single uploads; run it again"):
         _ = result().uploads
     assert same(RESULT, dataclasses.replace(RESULT, sent=None))
-    assert not same(RESULT, from_rounds(EXPERIMENT, ROUNDS, 30, 1.0))
+    assert not same(RESULT, results_from_rounds(EXPERIMENT, ROUNDS, 30, 1.0))
 
 
 def test_a_run_that_diverged_is_exported_with_what_it_sent(tmp_path):
     study, store, rounds = make_study("one", {"one": EXPERIMENT}, [EXPERIMENT.seed]), Store(tmp_path), ROUNDS[:2]
     last = rounds[-1].time
-    store.save(NAME, from_rounds(EXPERIMENT, rounds, 30, None, left=[(3, last), (4, last)]))
-    rows = long_rows(study, by_label(study, store))
+    store.save(NAME, results_from_rounds(EXPERIMENT, rounds, 30, None, left=[(3, last), (4, last)]))
+    rows = long_table_rows(study, by_label(study, store))
     assert [row["uploads"] for row in rows[-2:]] == [sum(len(each.picked) for each in rounds)] * 2
 
 
@@ -103,7 +103,7 @@ def test_a_run_of_the_default_size_stays_small(tmp_path):
         for t in range(1, 141)
     ]  # fmt: skip
     store = Store(tmp_path)
-    store.save(name_of(default), from_rounds(default, rounds, 1000, 1.0))
+    store.save(spec_run_name(default), results_from_rounds(default, rounds, 1000, 1.0))
     store.compact("default")
     assert sum(file.stat().st_size for file in tmp_path.glob("*.gz")) < 16_000
-    assert set(write_tables([])) == {"runs", "curves", "rounds", "uploads"}
+    assert set(write_result_tables([])) == {"runs", "curves", "rounds", "uploads"}

@@ -18,14 +18,14 @@ import yaml
 from click.testing import CliRunner
 
 from fedtide.cli.main import app
-from fedtide.config import lay
+from fedtide.config import merge_nested
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.runs import InUseError
 from fedtide.studies.metrics import final_accuracy
-from fedtide.studies.run import expected_work, missing, run_study
+from fedtide.studies.run import expected_run_work, missing_runs, run_study
 from fedtide.studies.spec import make_study, read_study
 from fedtide.studies.store import Store
-from fedtide.studies.table import by_label, export, table_rows
+from fedtide.studies.table import by_label, export_table, table_rows
 from stored import TINY, same
 
 TIMEOUT = 120.0
@@ -40,7 +40,7 @@ def wait_for(condition, what):
 
 
 def assert_same(study, one: Store, other: Store):
-    assert missing(study, one) == missing(study, other) == []
+    assert missing_runs(study, one) == missing_runs(study, other) == []
     for run in study.runs:
         assert same(one.load(run.name), other.load(run.name)), run.label
 
@@ -49,11 +49,11 @@ def assert_same(study, one: Store, other: Store):
 def undisturbed(study_file, tmp_path_factory):
     """The study run in this process, one run after the other."""
     from fedtide import config
-    from fedtide.studies.run import run_one
+    from fedtide.studies.run import _run_one
 
     store = Store(tmp_path_factory.mktemp("undisturbed"))
     for run in read_study(study_file).runs:
-        store.save(run.name, run_one(config.dump(run.experiment), None))
+        store.save(run.name, _run_one(config.dump(run.experiment), None))
     return store
 
 
@@ -103,7 +103,7 @@ def test_a_run_that_kills_its_worker_takes_no_other_with_it(tmp_path):
     study, store = make_study("mixed", variants, [0], TINY), Store(tmp_path / "store")
     failures = run_study(study, store, workers=3)
     assert [(failure.run.label, "died 3 times" in failure.reason) for failure in failures] == [("deadly", True)]
-    assert [run.label for run in missing(study, store)] == ["deadly"]
+    assert [run.label for run in missing_runs(study, store)] == ["deadly"]
 
 
 def start(study_file, store, *more):
@@ -150,7 +150,7 @@ def test_a_policy_file_that_is_edited_while_the_study_runs_is_noticed(study_file
     assert [failure.reason.partition(" (")[0] for failure in failures] == [
         f"{file}:slow is not as it was when the study was read"
     ]
-    assert missing(study, store) == list(study.runs)
+    assert missing_runs(study, store) == list(study.runs)
 
 
 def test_a_damaged_part_of_a_run_is_begun_anew(study_file, undisturbed, tmp_path):
@@ -243,7 +243,7 @@ def test_dask_looks_for_policies_beside_the_study_too(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", stand_in)
     study, store = read_study(file), Store(tmp_path / "store")
     assert run_study(study, store, backend="dask", address="tcp://host:1") == []
-    assert missing(study, store) == []
+    assert missing_runs(study, store) == []
 
 
 def test_a_policy_that_raises_what_ctrl_c_raises_is_the_culprit(tmp_path):
@@ -258,7 +258,7 @@ def test_a_run_that_another_process_is_at_fails_in_this_process(tmp_path, monkey
     def busy(*task):
         raise InUseError("another process is at it")
 
-    monkeypatch.setattr("fedtide.studies.run.run_one", busy)
+    monkeypatch.setattr("fedtide.studies.run._run_one", busy)
     [failure] = run_study(make_study("x", {"x": {}}, [0], TINY), Store(tmp_path / "store"), backend="here")
     assert failure.reason == "another process is at it"
 
@@ -275,7 +275,7 @@ def test_a_failing_run_is_reported_and_stops_no_other(tmp_path):
     assert len(seen) == 6
     assert sorted(failure.run.label for failure in failures) == ["bad", "bad"]
     assert any("nowhere.py" in failure.reason for failure in failures)
-    assert {run.label for run in missing(study, store)} == {"bad"}
+    assert {run.label for run in missing_runs(study, store)} == {"bad"}
 
 
 @pytest.mark.parametrize("every", [0.0, 0.5])
@@ -283,9 +283,12 @@ def test_a_run_that_diverges_is_a_result_that_counts_against_it(tmp_path, every)
     """From the moment of divergence on it is a guess, at all evaluations that the others have."""
     learning = {"training_loss": True, "evaluate_every": every}
     variants = {"good": {}, "diverges": {"learning": {"learning_rate": 1e30}}}
-    study, store = make_study("two", variants, [0, 1], lay(TINY, {"learning": learning})), Store(tmp_path / "store")
+    study, store = (
+        make_study("two", variants, [0, 1], merge_nested(TINY, {"learning": learning})),
+        Store(tmp_path / "store"),
+    )
     assert run_study(study, store, workers=1, backend="here") == []
-    assert missing(study, store) == []
+    assert missing_runs(study, store) == []
     found = by_label(study, Store(tmp_path / "store"))
     for seed in (0, 1):
         good, bad = found["good"][seed], found["diverges"][seed]
@@ -301,7 +304,13 @@ def test_a_run_that_diverges_is_a_result_that_counts_against_it(tmp_path, every)
     assert row["diverged_note"] == "2 of 2 diverged"
     assert reference["diverged_note"] == ""
     path = tmp_path / "two.yaml"
-    tree = {"version": 1, "name": "two", "base": lay(TINY, {"learning": learning}), "variants": variants, "seeds": 2}
+    tree = {
+        "version": 1,
+        "name": "two",
+        "base": merge_nested(TINY, {"learning": learning}),
+        "variants": variants,
+        "seeds": 2,
+    }
     path.write_text(yaml.safe_dump(tree))
     assert "2 of 2 diverged" in " ".join(invoke("show", path, "--store", tmp_path / "store").output.split())
 
@@ -426,7 +435,7 @@ def test_lists_on_an_axis_are_exported(tmp_path):
         "s", {"a": {"radio": {"large_scale": 2.0}}, "b": {"radio": {"large_scale": [1.0] * 4}}}, [0], base
     )
     assert run_study(study, Store(tmp_path), workers=1) == []
-    export(study, by_label(study, Store(tmp_path)), tmp_path / "x.parquet")
+    export_table(study, by_label(study, Store(tmp_path)), tmp_path / "x.parquet")
     table = parquet.read_table(tmp_path / "x.parquet")
     assert set(table["radio.large_scale"].to_pylist()) == {"2.0", "[1.0, 1.0, 1.0, 1.0]"}
     assert str(table.schema.field("train_loss").type) == "double"
@@ -458,7 +467,7 @@ def slow(seed, device, job):
 def work(tmp_path, tree):
     base = {"learning": {"evaluate_every": 35.0}, "data": {"num_test": 1}}
     (run,) = make_study("x", {"x": tree}, [0], base).runs
-    return expected_work(run._replace(beside=tmp_path))
+    return expected_run_work(run._replace(beside=tmp_path))
 
 
 def test_expected_work_goes_by_what_parts_declare_and_not_by_their_names(tmp_path):

@@ -37,7 +37,7 @@ def test_the_numbers_of_the_theorem_by_hand():
     assert PAPER_BOUND.step_limit(c) == pytest.approx(0.5 / 26)
     alpha = 0.25 / 26
     assert PAPER_BOUND.contraction(c, alpha) == pytest.approx(1 - 0.5 * alpha + 26 * alpha**2)
-    assert bound.epsilon(c, alpha, 1.0) == pytest.approx(0.1 + alpha * (2.6 + 4))
+    assert bound._epsilon(c, alpha, 1.0) == pytest.approx(0.1 + alpha * (2.6 + 4))
     assert PAPER_BOUND.asymptote(c, alpha) == pytest.approx((0.1 + alpha * 6.6) / 0.25)
 
 
@@ -69,7 +69,7 @@ def test_remark_3_the_contraction_moves_as_the_paper_says(c, share):
     assert here < 1
     assert PAPER_BOUND.contraction(c._replace(r_min=1.05 * c.r_min), alpha) < here
     assert PAPER_BOUND.contraction(c._replace(nu=c.nu + 1), alpha) < here
-    assert np.all(bound.exponents(c.a_lim + 1, 100) <= bound.exponents(c.a_lim, 100))
+    assert np.all(bound._exponents(c.a_lim + 1, 100) <= bound._exponents(c.a_lim, 100))
     # what the remark does not say: alpha helps up to half of the limit and harms from there on
     fastest = PAPER_BOUND.contraction(c, 0.5 * PAPER_BOUND.step_limit(c))
     assert here >= fastest
@@ -109,7 +109,7 @@ def test_r_min_has_no_part_in_the_sharp_asymptote():
 
 
 def test_exponents_by_hand():
-    assert bound.exponents(2, 8).tolist() == [1, 1, 1, 2, 2, 2, 3, 3]
+    assert bound._exponents(2, 8).tolist() == [1, 1, 1, 2, 2, 2, 3, 3]
 
 
 @settings(max_examples=60, deadline=None)
@@ -118,8 +118,8 @@ def test_the_true_timeline_contracts_at_least_as_often_as_the_theorem_counts(dur
     """With a device that is always ready no round is empty, and the tight exponent (so the paper's too) is covered."""
     ticks = ticks_of(Periodic(1 / parts), np.array([0.5 / parts, *durations]), 12.0)
     assert bound.empty_rounds(ticks) == 0
-    planned = bound.planned_exponents(ticks)
-    assert np.all(planned >= bound.exponents(parts - 1, len(ticks)))
+    planned = bound._planned_exponents(ticks)
+    assert np.all(planned >= bound._exponents(parts - 1, len(ticks)))
     assert np.all(planned <= np.arange(1, len(ticks) + 1))
 
 
@@ -138,7 +138,7 @@ def test_a_step_size_above_the_limit_is_reported_and_has_no_values():
 def test_rounds_without_a_ready_device_are_not_covered():
     ticks = ticks_of(Periodic(0.25), np.array([1.0, 1.0]), 10.0)
     assert bound.empty_rounds(ticks) == 30
-    assert bound.planned_exponents(ticks)[:9].tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 2]
+    assert bound._planned_exponents(ticks)[:9].tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 2]
     alpha = 0.5 * PAPER_BOUND.step_limit(BASE)
     assert "no ready device" in bound.bound_curve(PAPER_BOUND, BASE, alpha, ticks).problem
     assert bound.bound_curve(SHARP, BASE, alpha, ticks).holds

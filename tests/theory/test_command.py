@@ -81,7 +81,7 @@ def test_a_step_above_the_limit_is_reported_not_plotted():
     axes = figures.bound_figure("", report.constants, report.curves, report.measured).axes[0]
     drawn = {line.get_label(): len(line.get_xdata()) for line in axes.get_lines()}
     assert [count for label, count in drawn.items() if "says nothing" in str(label)] == [0, 0]
-    assert command.to_json(report)["bounds"]["paper"]["values"] is None
+    assert command._to_json(report)["bounds"]["paper"]["values"] is None
 
 
 def test_a_learning_rate_can_be_given_itself():

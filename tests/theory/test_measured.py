@@ -7,7 +7,7 @@ from fedtide.engine.ticks import planned
 from fedtide_lab.theory import bound, measure
 from fedtide_lab.theory.bound import PAPER_BOUND, SHARP
 from fedtide_lab.theory.measure import at_seed, make_problem
-from fedtide_lab.theory.objectives import gradient
+from fedtide_lab.theory.objectives import _gradient
 from fedtide_lab.theory.options import make_options
 from fedtide_lab.theory.sweeps import SWEEPS, run_sweep
 
@@ -43,7 +43,7 @@ def problem_of(**given):
 @pytest.mark.parametrize("given", SYSTEMS.values(), ids=SYSTEMS)
 def test_the_measured_error_stays_below_every_bound_at_every_t(given):
     problem = problem_of(**given)
-    c = bound.of(problem)
+    c = bound.bound_of(problem)
     alpha = 0.5 * PAPER_BOUND.step_limit(c)
     curves = [bound.bound_curve(variant, c, alpha, problem.system.ticks) for variant in bound.VARIANTS]
     assert all(each.holds for each in curves)
@@ -55,7 +55,7 @@ def test_the_measured_error_stays_below_every_bound_at_every_t(given):
 
 def test_the_sharp_bound_holds_far_beyond_the_papers_step_limit():
     problem = problem_of(num_ticks=200)
-    c = bound.of(problem)
+    c = bound.bound_of(problem)
     alpha = 0.99 * SHARP.step_limit(c)
     assert alpha > 10 * PAPER_BOUND.step_limit(c)
     assert not bound.bound_curve(PAPER_BOUND, c, alpha, problem.system.ticks).holds
@@ -68,11 +68,11 @@ def test_an_empty_round_contradicts_the_theorem_as_printed():
     problem = problem_of(
         num_devices=3, limit=2, min_duration=0.9, heterogeneity=0.0, noise=0.0, l2=0.0, batch_size=30, num_ticks=40
     )
-    c = bound.of(problem)
+    c = bound.bound_of(problem)
     alpha = 0.5 * PAPER_BOUND.step_limit(c)
     ticks = problem.system.ticks
     measured = measure.squared_errors(problem, alpha, 2)
-    printed = PAPER_BOUND.asymptote(c, alpha) + c.initial * PAPER_BOUND.contraction(c, alpha) ** bound.exponents(
+    printed = PAPER_BOUND.asymptote(c, alpha) + c.initial * PAPER_BOUND.contraction(c, alpha) ** bound._exponents(
         c.a_lim, len(ticks)
     )
     assert measured.mean[0] == c.initial
@@ -93,7 +93,7 @@ def test_the_simulator_agrees_with_the_recursion_in_float64():
         device, start = (column[each.grant.picked] for column in (each.tick.ready, each.tick.start))
         weights = system.policy.weighting(system.fleet.num_samples[device], each.tick.index - start)
         moved = [
-            models[s] - alpha * gradient(problem.objective, int(k), models[s])
+            models[s] - alpha * _gradient(problem.objective, int(k), models[s])
             for k, s in zip(device, start, strict=True)
         ]
         models[each.tick.index + 1] = weights @ np.array(moved)
@@ -110,20 +110,20 @@ def test_runs_differ_in_their_draws_only():
 
 @pytest.mark.parametrize("task", ["least_squares", "softmax"])
 def test_more_heterogeneity_means_a_larger_zeta(task):
-    zetas = [bound.of(problem_of(task=task, heterogeneity=h), []).zeta for h in (0.0, 0.5, 1.0)]
+    zetas = [bound.bound_of(problem_of(task=task, heterogeneity=h), []).zeta for h in (0.0, 0.5, 1.0)]
     assert zetas == sorted(zetas)
     assert zetas[2] > 2 * zetas[0]
 
 
 def test_the_gap_is_within_what_smoothness_allows():
-    c = bound.of(problem_of(heterogeneity=1.0), [])
+    c = bound.bound_of(problem_of(heterogeneity=1.0), [])
     assert c.mu / 2 * c.zeta <= c.local_gap * (1 + 1e-9)
     assert c.local_gap <= c.L / 2 * c.zeta * (1 + 1e-9)
 
 
 def test_r_min_grows_with_the_symbols_and_falls_with_the_levels():
     def r_min(**given):
-        return bound.least_kept(bound.kept_by_ready_set(problem_of(**given)))
+        return bound._least_kept(bound.kept_by_ready_set(problem_of(**given)))
 
     few, more, all_of_it = (r_min(num_symbols=n) for n in (40, 60, 1e6))
     assert 0 < few < more < all_of_it == 4.0

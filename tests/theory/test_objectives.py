@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide.errors import FedtideError
-from fedtide_lab.theory.objectives import LeastSquares, Softmax, batch_factor, gradient
+from fedtide_lab.theory.objectives import LeastSquares, Softmax, _batch_factor, _gradient
 
 NAMES = ["least_squares", "softmax"]
 
@@ -28,7 +28,7 @@ def test_the_minimiser_is_one_to_machine_precision(name):
     shares = np.array([0.5, 0.3, 0.2])
     for weights in (shares, np.array([0.0, 1.0, 0.0])):
         model = objective.minimiser(weights)
-        slope = sum(w * gradient(objective, k, model) for k, w in enumerate(weights))
+        slope = sum(w * _gradient(objective, k, model) for k, w in enumerate(weights))
         assert np.linalg.norm(slope) < 1e-13
 
 
@@ -41,7 +41,7 @@ def test_the_gradient_is_the_slope_of_the_loss(name):
             (objective.loss(k, model + step) - objective.loss(k, model - step)) / 2e-5
             for step in 1e-5 * np.eye(len(model))
         ]
-        np.testing.assert_allclose(gradient(objective, k, model), numeric, atol=1e-8)
+        np.testing.assert_allclose(_gradient(objective, k, model), numeric, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -54,7 +54,7 @@ def test_smooth_and_strongly_convex_as_assumed(name, seed, scale):
     one, two = scale * rng.standard_normal((2, objective.num_parameters))
     gap = one - two
     for k in range(3):
-        rise = objective.loss(k, one) - objective.loss(k, two) - gradient(objective, k, two) @ gap
+        rise = objective.loss(k, one) - objective.loss(k, two) - _gradient(objective, k, two) @ gap
         assert mu / 2 * (gap @ gap) <= rise * (1 + 1e-9) + 1e-9
         assert rise <= L / 2 * (gap @ gap) * (1 + 1e-9) + 1e-9
 
@@ -73,7 +73,7 @@ def test_the_second_moment_bound_holds_for_every_model(name, seed, batch, scale)
         slope = gradients.mean(axis=0)
         assert second <= (moments.C_1 + moments.C_2 * (slope @ slope)) * (1 + 1e-9) + 1e-12
         spread = ((gradients - slope) ** 2).sum(axis=1).mean()
-        assert second - slope @ slope == pytest.approx(batch_factor(6, batch) * spread, abs=1e-9 * (1 + second))
+        assert second - slope @ slope == pytest.approx(_batch_factor(6, batch) * spread, abs=1e-9 * (1 + second))
 
 
 def test_no_smaller_C_1_goes_with_the_C_2_of_least_squares():
@@ -86,7 +86,7 @@ def test_no_smaller_C_1_goes_with_the_C_2_of_least_squares():
         model = objective.minimiser(np.eye(3)[k]) + np.linalg.solve(objective.hessian(k), worst)
         gradients = objective.sample_gradients(k, model)
         slope = gradients.mean(axis=0)
-        variance = batch_factor(6, 2) * ((gradients - slope) ** 2).sum(axis=1).mean()
+        variance = _batch_factor(6, 2) * ((gradients - slope) ** 2).sum(axis=1).mean()
         reached.append(variance - (C_2 - 1) * (slope @ slope))
     assert max(reached) == pytest.approx(C_1)
 

@@ -186,7 +186,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ones_own_file(session: Any, result: fedtide.Result, name: str, args: dict[str, str]) -> None:
     session([{"name": f"own.py:{name}", **args}], result, slice(2))
 
-    seen = user_code.attribute("tracker", "own.py:SEEN")
+    seen = user_code.user_code_attribute("tracker", "own.py:SEEN")
     assert seen[-2:] == [(args.get("tag", "none"), 1), (args.get("tag", "none"), 2)]
     assert session.warnings == []
 

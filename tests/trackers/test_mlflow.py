@@ -12,8 +12,8 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.config import dotted
-from fedtide.trackers import scalars
+from fedtide.config import nested_to_dotted
+from fedtide.trackers import tracker_scalars
 
 pytest.importorskip("mlflow")
 
@@ -36,7 +36,7 @@ def runs(store: Any, name: str = "fedtide") -> list[Any]:
 
 
 def check_metrics(store: Any, run: Any, result: fedtide.Result) -> None:
-    rows = {(name, r.index): value for r in result.rounds for name, value in scalars(r).items()}
+    rows = {(name, r.index): value for r in result.rounds for name, value in tracker_scalars(r).items()}
     names = {name for name, _ in rows}
     assert set(run.data.metrics) == names
     found = [
@@ -55,7 +55,9 @@ def test_keys_numbers_and_the_model_are_there(
     store = client(session.folder)
     (run,) = runs(store)
     check_metrics(store, run, result)
-    assert run.data.params == {key: str(value) for key, value in dotted(config.dump(result.experiment)).items()}
+    assert run.data.params == {
+        key: str(value) for key, value in nested_to_dotted(config.dump(result.experiment)).items()
+    }
     assert run.data.params["fleet.num_devices"] == "6"
     assert run.info.status == "FINISHED"
     assert [each.path for each in store.list_artifacts(run.info.run_id)] == ["model.npy"]

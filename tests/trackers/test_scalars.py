@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from fedtide.config import dotted
+from fedtide.config import nested_to_dotted
 from fedtide.runs import Ledger, RoundRecord
-from fedtide.trackers import scalars
+from fedtide.trackers import tracker_scalars
 
 RECORD = RoundRecord(
     index=3,
@@ -31,7 +31,7 @@ RECORD = RoundRecord(
 
 
 def test_every_number_has_its_name() -> None:
-    assert scalars(RECORD) == {
+    assert tracker_scalars(RECORD) == {
         "spent/control_bits": 0.0,
         "spent/bits_down": 0.0,
         "spent/air_time": 0.0,
@@ -54,7 +54,7 @@ def test_every_number_has_its_name() -> None:
 
 def test_what_nobody_sent_has_no_mean() -> None:
     nobody = RECORD._replace(picked=[], age=[], capacity=[], symbols=[], sent_bits=[])
-    names = scalars(nobody)
+    names = tracker_scalars(nobody)
     assert not {"uplink/mean_capacity", "devices/mean_age"} & set(names)
     assert names["uplink/bits"] == names["devices/picked"] == 0.0
 
@@ -63,11 +63,11 @@ def test_metrics_of_ones_own() -> None:
     class WithMetrics(RoundRecord):
         metrics = {"joules": 2, "nan": math.nan, "who": "me", "none": None}  # noqa: RUF012
 
-    found = scalars(WithMetrics(*RECORD))
+    found = tracker_scalars(WithMetrics(*RECORD))
     assert found["metrics/joules"] == 2.0
     assert math.isnan(found["metrics/nan"])
     assert not {"metrics/who", "metrics/none"} & set(found)
 
 
 def test_dotted_keys() -> None:
-    assert dotted({"a": {"b": {"c": 1}, "d": {}}, "e": [2]}) == {"a.b.c": 1, "a.d": {}, "e": [2]}
+    assert nested_to_dotted({"a": {"b": {"c": 1}, "d": {}}, "e": [2]}) == {"a.b.c": 1, "a.d": {}, "e": [2]}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.trackers import scalars
+from fedtide.trackers import tracker_scalars
 
 pytest.importorskip("tensorboardX")
 
@@ -48,7 +48,7 @@ def shown(folder: Path) -> tuple[dict[tuple[str, int], float], list[str]]:
 
 
 def expected(result: fedtide.Result) -> dict[tuple[str, int], float]:
-    pairs = {(name, r.index): value for r in result.rounds for name, value in scalars(r).items()}
+    pairs = {(name, r.index): value for r in result.rounds for name, value in tracker_scalars(r).items()}
     return {key: float(np.float32(value)) for key, value in pairs.items()}  # simple_value is a float32
 
 

@@ -16,8 +16,8 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.config import dotted
-from fedtide.trackers import scalars
+from fedtide.config import nested_to_dotted
+from fedtide.trackers import tracker_scalars
 
 pytest.importorskip("wandb")
 
@@ -62,7 +62,7 @@ def written(folder: Path) -> tuple[list[tuple[str, int, float]], list[dict[str, 
 
 
 def check_numbers(numbers: list[tuple[str, int, float]], result: fedtide.Result) -> None:
-    rows = [(name, r.index, value) for r in result.rounds for name, value in scalars(r).items()]
+    rows = [(name, r.index, value) for r in result.rounds for name, value in tracker_scalars(r).items()]
     assert sorted(numbers) == sorted(rows)
 
 
@@ -71,7 +71,7 @@ def test_keys_and_numbers_are_there(session: Any, result: fedtide.Result, capfd:
     assert session.warnings == []
     numbers, (found,), runs = written(session.folder)
     check_numbers(numbers, result)
-    keys = json.loads(json.dumps(dotted(config.dump(result.experiment)), default=str))
+    keys = json.loads(json.dumps(nested_to_dotted(config.dump(result.experiment)), default=str))
     assert {key: found[key] for key in keys} == keys
     assert [project for _, project in runs] == ["fedtide"]
     out, err = capfd.readouterr()

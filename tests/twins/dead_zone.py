@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from constriction import stream
 
-from fedtide.codec.base import join, split
+from fedtide.codec.base import join_bits, split_bits
 from fedtide.types import Ints, Rng, Vector
 from twins.refused import CODE_LENGTH, GOES_ON, MAGNITUDE, Refused
 
@@ -272,7 +272,7 @@ def encode(update: Vector, whole_bits: int, rng: Rng) -> tuple[bytes, int]:
         centres = _centres(size, quantized.magnitude, _step(index))
         number = _coded(quantized, np.signbit(update))
         fields = [index + octave * _STEPS_PER_OCTAVE + _INDEX_OFFSET, quantized.low_bits, *centres, number]
-        payload, bits = join(fields, [*WIDTHS, number.bit_length()])
+        payload, bits = join_bits(fields, [*WIDTHS, number.bit_length()])
         if bits <= whole_bits:
             return payload, bits
         limit = min(limit, quantized.bits) - (bits - whole_bits)  # the coder added more than _CODER_BITS
@@ -281,7 +281,7 @@ def encode(update: Vector, whole_bits: int, rng: Rng) -> tuple[bytes, int]:
 
 def decode(payload: bytes, bits: int, num_parameters: int) -> Vector:
     """Return the update [d] of a payload of so many bits; raise Refused on anything malformed."""
-    index, low_bits, *centres, number = split(payload, [*WIDTHS, bits - sum(WIDTHS)])
+    index, low_bits, *centres, number = split_bits(payload, [*WIDTHS, bits - sum(WIDTHS)])
     if low_bits > OCTAVES or number.bit_length() != bits - sum(WIDTHS):
         raise Refused(CODE_LENGTH)
     magnitude, negative = _decoded(number, num_parameters, low_bits)

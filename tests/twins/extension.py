@@ -13,8 +13,8 @@ from unittest.mock import patch
 import numpy as np
 
 from fedtide.codec import base
+from fedtide.codec import baselines as qsgd_codec
 from fedtide.codec import dead_zone as dead_zone_codec
-from fedtide.codec import published as qsgd_codec
 from fedtide.codec import sparse_quantized as sparse_codec
 from fedtide.types import Rng, Vector
 from twins import dead_zone, qsgd, sparse_quantized, subsets
@@ -117,7 +117,7 @@ def in_python() -> Iterator[None]:
     for function in cached:
         function.cache_clear()
     modules = (base, dead_zone_codec, qsgd_codec, sparse_codec)
-    inputs = patch.object(base, "native_inputs", lambda updates, rngs: (updates, rngs))
+    inputs = patch.object(base, "_native_inputs", lambda updates, rngs: (updates, rngs))
     patches = [*(patch.object(module, "native", twin) for module in modules), inputs]
     for each in patches:
         each.start()

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from fedtide.codec.base import join, split
+from fedtide.codec.base import join_bits, split_bits
 from fedtide.types import Floats, Ints, Rng, Vector
 from twins.refused import CODE, GOES_ON, LEVELS, SET, Refused
 from twins.subsets import index_bits, rank, unrank
@@ -74,14 +74,14 @@ def encode(update: Vector, budget_bits: float, num_levels: int, rng: Rng) -> tup
     signs = int.from_bytes(np.packbits(update[kept] < 0).tobytes(), "big") >> -n % 8
     number = rank(kept, d) if 0 < n < d else 0
     fields = [int(step.view(np.uint32)), n, number, signs, levels]
-    return join(fields, [*_head(d), index_bits(d, n), n, level_bits])
+    return join_bits(fields, [*_head(d), index_bits(d, n), n, level_bits])
 
 
 def decode(payload: bytes, payload_bits: int, num_nonzero: int, num_parameters: int) -> Vector:
     """Return the update [d] of a payload of so many bits and non-zero levels; raise Refused on anything malformed."""
     n, d, update = num_nonzero, num_parameters, np.zeros(num_parameters, np.float32)
     widths = [*_head(d), index_bits(d, n), n]
-    step_bits, _, number, signs, levels = split(payload, [*widths, payload_bits - sum(widths)])
+    step_bits, _, number, signs, levels = split_bits(payload, [*widths, payload_bits - sum(widths)])
     step = float(np.uint32(step_bits).view(np.float32))
     level = gamma_decode(levels, payload_bits - sum(widths), n, 2 * _MOST)
     kept = unrank(number, n, d) if 0 < n < d else np.arange(n)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.codec.base import join, split
+from fedtide.codec.base import join_bits, split_bits
 from fedtide.types import Rng, Vector
 from twins.refused import LEVELS, NORM, SET, Refused
 from twins.subsets import index_bits, rank, unrank
@@ -70,13 +70,13 @@ def encode(update: Vector, num_kept: int, num_levels: int, element_bits: int, rn
     kept = np.arange(d) if r == d else np.sort(rng.permutation(d)[:r])
     norm, level = quantize(update[kept], num_levels, rng)
     numbers = [rank(kept, d) if r < d else 0, int(norm.view(np.uint32)), pack_signed(level, element_bits)]
-    return join(numbers, _widths(d, r, element_bits))[0]
+    return join_bits(numbers, _widths(d, r, element_bits))[0]
 
 
 def decode(payload: bytes, num_kept: int, num_parameters: int, num_levels: int, element_bits: int) -> Vector:
     """Return the update [d] of a payload; raise Refused on anything malformed."""
     d, r = num_parameters, num_kept
-    number, norm, levels = split(payload, _widths(d, r, element_bits))
+    number, norm, levels = split_bits(payload, _widths(d, r, element_bits))
     if norm > _LARGEST_NORM:
         raise Refused(NORM)
     kept = np.arange(d) if r == d else unrank(number, r, d)

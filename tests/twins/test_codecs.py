@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.codec.base import Codec, Packet, PacketError, index_bits, rank, unrank
+from fedtide.codec.base import Codec, Packet, PacketError, index_bits, rank_positions, unrank_positions
+from fedtide.codec.baselines import Qsgd, TopK
 from fedtide.codec.dead_zone import DeadZone
-from fedtide.codec.published import Qsgd, TopK
 from fedtide.codec.sparse_quantized import SparseQuantized
 from fedtide.extension import native
 from odd_updates import KINDS, update_of
@@ -78,7 +78,7 @@ def test_top_k_and_qsgd(codec: Codec, d: int, rate: float, seed: int) -> None:
 
 def found_set(number: int, r: int, d: int) -> list[int] | None:
     try:
-        return unrank(number, r, d).tolist()
+        return unrank_positions(number, r, d).tolist()
     except PacketError:
         return None
 
@@ -90,7 +90,7 @@ def test_index_sets_and_forged_numbers(d: int, data: st.DataObject) -> None:
     kept = np.sort(RNG(d).permutation(d)[:r])
     bits = index_bits(d, r)
     assert subsets.index_bits(d, r) == bits
-    number = rank(kept, d)
+    number = rank_positions(kept, d)
     assert subsets.rank(kept, d) == number
     assert found_set(number, r, d) == kept.tolist()
     for forged in (

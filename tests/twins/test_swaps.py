@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fedtide.extension import native
 from fedtide.schedule import label_variance
-from fedtide.schedule.label_variance import centred, manageable, minimise, search
+from fedtide.schedule.label_variance import _centred, _manageable, _search, minimise_label_variance
 from twins import dense_descent, swaps
 
 
@@ -41,9 +41,9 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 def test_the_same_sets_as_with_matrices(path: str) -> None:
     for number in range(400 if path == "native" else 120):
         counts, size = drawn(number)
-        theirs, value = dense_descent.descend(centred(counts).astype(float), size, np.random.default_rng(number))
+        theirs, value = dense_descent.descend(_centred(counts).astype(float), size, np.random.default_rng(number))
         for enough in (-1, 0):
-            ours, reached = search(counts, size, np.random.default_rng(number), 96, enough)
+            ours, reached = _search(counts, size, np.random.default_rng(number), 96, enough)
             assert ours.tolist() == theirs.tolist(), number
             assert reached == value
             assert ours.dtype == np.int64
@@ -52,8 +52,8 @@ def test_the_same_sets_as_with_matrices(path: str) -> None:
 @pytest.mark.parametrize(("num_rows", "size"), [(50, 30), (200, 20), (500, 200)])
 def test_the_same_sets_at_the_sizes_of_experiments(path: str, num_rows: int, size: int) -> None:
     counts = np.random.default_rng(size).integers(0, 60, (num_rows, 10))
-    ours, _ = search(counts, size, np.random.default_rng(1), 96, 0)
-    theirs, _ = dense_descent.descend(centred(counts).astype(float), size, np.random.default_rng(1))
+    ours, _ = _search(counts, size, np.random.default_rng(1), 96, 0)
+    theirs, _ = dense_descent.descend(_centred(counts).astype(float), size, np.random.default_rng(1))
     assert ours.tolist() == theirs.tolist()
 
 
@@ -61,7 +61,7 @@ def test_the_draws_are_those_of_always() -> None:
     """What comes after them is not shifted, and the first starts do not depend on how many there are."""
     counts = np.random.default_rng(0).integers(0, 99, (40, 10))
     ours, theirs = np.random.default_rng(5), np.random.default_rng(5)
-    search(counts, 20, ours, 96, 0)
+    _search(counts, 20, ours, 96, 0)
     theirs.random((96, 40))
     assert ours.random() == theirs.random()
 
@@ -72,11 +72,11 @@ def test_large_numbers_are_whole_numbers(path: str) -> None:
     small = rng.integers(0, 5, (14, 3))
     counts = 10**7 * small + rng.integers(0, 2, (14, 3))
     assert 9 * int(counts.max()) ** 2 > 2**53
-    picked, reached = search(counts, 5, np.random.default_rng(0), 96, 0)
-    total = [int(each) for each in centred(counts)[picked].sum(axis=0)]
+    picked, reached = _search(counts, 5, np.random.default_rng(0), 96, 0)
+    total = [int(each) for each in _centred(counts)[picked].sum(axis=0)]
     assert reached == sum(each**2 for each in total)
     for out, into in itertools.product(picked.tolist(), set(range(14)) - set(picked.tolist())):
-        row = [int(each) for each in centred(counts)[into] - centred(counts)[out]]
+        row = [int(each) for each in _centred(counts)[into] - _centred(counts)[out]]
         assert sum((a + b) ** 2 for a, b in zip(total, row, strict=True)) >= reached
 
 
@@ -84,15 +84,15 @@ def test_what_would_overflow_is_halved_and_nothing_is_proved_of_it() -> None:
     rng = np.random.default_rng(0)
     small = rng.integers(0, 50, (40, 10))
     for factor in (1, 10**6, 10**13):
-        counts, coarse = manageable(small * factor, 20)
+        counts, coarse = _manageable(small * factor, 20)
         assert coarse == (factor > 1000)
         widest = int(counts.max())
         assert 4 * 10 * (22 * 10 * widest) ** 2 < 2**62
     balanced = np.array([[1, 0], [0, 1]] * 20) * 10**13
-    picked, proved = minimise(balanced, 20, np.random.default_rng(0))
+    picked, proved = minimise_label_variance(balanced, 20, np.random.default_rng(0))
     assert balanced[picked].sum(axis=0).tolist() == [10**14] * 2
     assert proved is False
-    assert minimise(balanced // 10**13, 20, np.random.default_rng(0))[1] is True
+    assert minimise_label_variance(balanced // 10**13, 20, np.random.default_rng(0))[1] is True
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_the_extension_refuses(changes: dict[str, Any], says: str) -> None:
 @given(st.integers(0, 2**32), st.sampled_from([8, 16]), st.integers(0, 200), st.integers(2, 20))
 def test_sampled_swaps_are_the_same_compiled_and_in_numpy(seed: int, block: int, visits: int, kept: int) -> None:
     counts, size = drawn(seed, 90)
-    rows = centred(counts)
+    rows = _centred(counts)
     ours, reached = native.sample(rows, size, 0, block, visits, kept)
     theirs, value = swaps.sample(rows, size, 0, block, visits, kept)
     assert (ours.tolist(), reached) == (theirs.tolist(), value)
@@ -131,7 +131,7 @@ def test_sampled_swaps_are_the_same_compiled_and_in_numpy(seed: int, block: int,
 def test_nobody_is_swapped_twice_in_a_pair() -> None:
     """With one member or two, nearly all swaps that are kept speak of the same ones."""
     for seed in range(300):
-        rows = centred(np.random.default_rng(seed).integers(0, 60, (30, 2)))
+        rows = _centred(np.random.default_rng(seed).integers(0, 60, (30, 2)))
         for size in (1, 2, 28):
             ours, reached = native.sample(rows, size, 0, 8, 120, 9)
             theirs, value = swaps.sample(rows, size, 0, 8, 120, 9)
@@ -143,7 +143,7 @@ def test_nobody_is_swapped_twice_in_a_pair() -> None:
 def test_pairs_of_swaps_find_what_single_ones_do_not() -> None:
     better = 0
     for seed in range(20):
-        rows = centred(np.random.default_rng(seed).integers(0, 60, (40, 3)))
+        rows = _centred(np.random.default_rng(seed).integers(0, 60, (40, 3)))
         alone = swaps.sample(rows, 9, 0, 8, 300, 10**6)[1]
         together = swaps.sample(rows, 9, 0, 8, 300, 30)[1]
         assert together <= alone
@@ -162,7 +162,7 @@ def many(num_rows: int) -> np.ndarray:
 def test_half_a_million_candidates(path: str) -> None:
     counts = many(500_000)
     tracemalloc.start()
-    picked, proved = minimise(counts, 1000, np.random.default_rng(1))
+    picked, proved = minimise_label_variance(counts, 1000, np.random.default_rng(1))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2 * counts.nbytes
@@ -170,18 +170,18 @@ def test_half_a_million_candidates(path: str) -> None:
     assert label_variance.label_variance(counts[picked]) == 0
     assert len(np.unique(picked)) == 1000
     assert np.all(np.diff(picked) > 0)
-    again, _ = minimise(counts, 1000, np.random.default_rng(1))
+    again, _ = minimise_label_variance(counts, 1000, np.random.default_rng(1))
     assert again.tolist() == picked.tolist()
 
 
 GROWTH = """
 import resource, sys
 import numpy as np
-from fedtide.schedule.label_variance import minimise
+from fedtide.schedule.label_variance import minimise_label_variance
 counts = np.random.default_rng(0).integers(0, 30, (int(sys.argv[1]), 10))
-minimise(counts[:100], 50, np.random.default_rng(0))
+minimise_label_variance(counts[:100], 50, np.random.default_rng(0))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-minimise(counts, int(sys.argv[2]), np.random.default_rng(0))
+minimise_label_variance(counts, int(sys.argv[2]), np.random.default_rng(0))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
@@ -199,9 +199,9 @@ def test_no_matrix_of_all_pairs(num_rows: int, size: int, most: int) -> None:
 
 def test_one_row_more_and_they_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = np.random.default_rng(0).integers(0, 9, (30, 4))
-    before = search(counts, 12, np.random.default_rng(0), 96, 0)[0]
+    before = _search(counts, 12, np.random.default_rng(0), 96, 0)[0]
     monkeypatch.setattr(label_variance, "MOST_ROWS", 29)
     asked = []
-    monkeypatch.setattr(label_variance, "sampled", lambda *given: asked.append(given[1]) or (before, 0))
-    search(counts, 12, np.random.default_rng(0), 96, 0)
+    monkeypatch.setattr(label_variance, "_sampled", lambda *given: asked.append(given[1]) or (before, 0))
+    _search(counts, 12, np.random.default_rng(0), 96, 0)
     assert asked == [12]

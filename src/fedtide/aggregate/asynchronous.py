@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from fedtide.aggregate.averages import AverageModels, mixed
+from fedtide.aggregate.averages import AverageModels, mixed_average
 from fedtide.aggregate.base import Cohort, Sums, weighted_sum
 from fedtide.errors import FedtideError
 from fedtide.parts.arguments import MOST_MEMORY, arg
@@ -31,7 +31,7 @@ class MixHinge(AverageModels):
     def finish(self, state: Memory, acc: Sums, model: Vector) -> tuple[Vector, Memory]:
         """Move towards the devices' average model."""
         beyond = max(float(acc.cohort.weights @ acc.cohort.age) - self.window, 0.0)
-        return mixed(self.mixing / (self.slope * beyond + 1), acc, model), state
+        return mixed_average(self.mixing / (self.slope * beyond + 1), acc, model), state
 
 
 @dataclass(frozen=True)

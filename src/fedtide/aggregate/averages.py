@@ -108,10 +108,10 @@ class Mix(AverageModels):
     def finish(self, state: Memory, acc: Sums, model: Vector) -> tuple[Vector, Memory]:
         """Move towards the devices' average model."""
         age = float(acc.cohort.weights @ acc.cohort.age)
-        return mixed(self.mixing * (1 + age) ** -self.staleness, acc, model), state
+        return mixed_average(self.mixing * (1 + age) ** -self.staleness, acc, model), state
 
 
-def mixed(share: float, acc: Sums, model: Vector) -> Vector:
+def mixed_average(share: float, acc: Sums, model: Vector) -> Vector:
     """Return (1-m) theta(t) + m sum_k w_k [theta_k(t,0) + u_k] of a share m."""
     return np.asarray((1 - share) * model + share * acc.models, model.dtype)
 

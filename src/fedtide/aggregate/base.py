@@ -7,8 +7,8 @@
     model, state = aggregator.finish(state, acc, model)
 
 Averages keep a sum, in float64 and one device after the other, so that the bits do not depend on threads, lots or a BLAS.
-Robust ones keep all rows: they are written as a plain function of them, which `lift` makes an aggregator of, as it does with a
-user's own. The answer has the type of `model`, which is float64 for an aggregator inside another.
+Robust ones keep all rows: they are written as a plain function of them, which `as_aggregator` makes an aggregator of, as it does
+with a user's own. The answer has the type of `model`, which is float64 for an aggregator inside another.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Lifted:
 
     def init(self, model: Vector, num_devices: int) -> Memory:
         """Return what the function remembers at first."""
-        made: Memory = self.part.init(model) if checks.remembers(self.part) else {}
+        made: Memory = self.part.init(model) if checks.part_remembers(self.part) else {}
         return made
 
     def start(self, state: Memory, model: Vector, cohort: Cohort) -> Rows:
@@ -108,14 +108,14 @@ class Lifted:
         cohort, copy = acc.cohort, readonly_copy
         rows = read_only(acc.starts), read_only(acc.updates)
         given = (copy(model), *rows, copy(cohort.weights), copy(cohort.age))
-        if not checks.remembers(self.part):
+        if not checks.part_remembers(self.part):
             return self.part(*given), state
         memory = {name: value.copy() for name, value in state.items()}
         answer: tuple[Vector, Memory] = self.part(memory, *given, copy(cohort.device))
         return answer
 
 
-def lift(part: Any) -> Any:
+def as_aggregator(part: Any) -> Any:
     """Return an aggregator as it is, and a plain function as an aggregator."""
     made = part.policy if isinstance(part, checks.Guarded) else part
     return Lifted(part) if callable(made) else part
@@ -198,7 +198,7 @@ class Around:
             if type(inside) is type(self):
                 raise FedtideError(f"{given} puts {type(self).__name__} inside itself: name another inside")
             inside = getattr(inside, "_inner", None)
-        return lift(made)
+        return as_aggregator(made)
 
     def init_inner(self, model: Vector, num_devices: int) -> Memory:
         """Return what the inner one begins with, as the outer one keeps it."""

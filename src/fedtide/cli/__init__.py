@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from fedtide.cli import command, options
     from fedtide.cli.console import out, print_json, print_table, say
     from fedtide.cli.parts import key_row, print_keys
-    from fedtide.cli.study import do_runs, finish
+    from fedtide.cli.study import do_study_runs, finish_study
 
 __all__ = [
     "command",
-    "do_runs",
-    "finish",
+    "do_study_runs",
+    "finish_study",
     "key_row",
     "options",
     "out",
@@ -26,5 +26,5 @@ __all__ = [
 ]
 
 __getattr__ = lazy_names(
-    __name__, console="out print_json print_table say", parts="key_row print_keys", study="do_runs finish"
+    __name__, console="out print_json print_table say", parts="key_row print_keys", study="do_study_runs finish_study"
 )

@@ -46,7 +46,7 @@ class Group(Command, click.Group):
 
     def main(self, args: Any = None, prog_name: str | None = None, **_: Any) -> Any:  # type: ignore[override]
         """Run the command line; every way out has an exit code."""
-        console.encode_anything()
+        console.encode_for_console()
         try:
             try:
                 words = list(sys.argv[1:] if args is None else args)
@@ -56,9 +56,9 @@ class Group(Command, click.Group):
                 code = 0
             except click.exceptions.Exit as left:
                 code = left.exit_code
-            console.flush(sys.stdout)
+            console.flush_console(sys.stdout)
         except BaseException as error:
-            code = report_error(error)
+            code = _report_error(error)
         raise SystemExit(code)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -115,25 +115,25 @@ def command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
     return click.command(name, cls=Command, context_settings={"show_default": True})
 
 
-def report_error(error: BaseException) -> int:
+def _report_error(error: BaseException) -> int:
     """Tell what happened in one line, and return the exit code."""
-    if signals.wanted(error):
+    if signals.stop_was_wanted(error):
         console.tell("[yellow]interrupted[/]")
-        return signals.exit_code()
+        return signals.signal_exit_code()
     if isinstance(error, click.ClickException):  # a wrong option: in one line like any other
         context = error.ctx if isinstance(error, click.UsageError) else None
         remedy = f"; see `{context.command_path} --help`" if context is not None else ""
         error = FedtideError(" ".join(error.format_message().split()).rstrip(".?") + remedy)
     about = None
     if _at_output(error):
-        console.give_up(sys.stdout)
+        console.discard_console(sys.stdout)
         if isinstance(error, BrokenPipeError):  # the reader went away, as in `fedtide plan | head`
             return 0
         about = "standard output"
     if os.environ.get("FEDTIDE_TRACEBACK"):
         with contextlib.suppress(Exception):
             traceback.print_exception(error)
-    line, code = faults.explain(error, about)
+    line, code = faults.explain_fault(error, about)
     console.tell(f"[bold red]error:[/] {escape(line)}")
     return code
 
@@ -142,5 +142,5 @@ def _at_output(error: BaseException) -> bool:
     """Say whether it was our own printing that failed."""
     steps = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     printing = (console.__file__, rich.console.__file__, click.utils.__file__)
-    failed = (isinstance(error, OSError) and error.filename is None) or "closed file" in faults.said(error)
+    failed = (isinstance(error, OSError) and error.filename is None) or "closed file" in faults.fault_message(error)
     return failed and bool(steps) and steps[-1] in printing

@@ -26,7 +26,7 @@ out, err = _Console(emoji=False), _Console(emoji=False, stderr=True)  # a user's
 out.width = max(out.width, 50)  # so wide that a table can be read; a narrower terminal breaks the lines itself
 
 
-def encode_anything() -> None:
+def encode_for_console() -> None:
     """Let both streams replace the characters that they cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -62,27 +62,27 @@ def print_table(
     columns: Sequence[TableColumn], rows: Iterable[Sequence[str]], title: str = "", indent: int = 0
 ) -> None:
     """Print a table that fits the terminal; cells are markup, the title is not."""
-    from fedtide.report.terminal import listed
+    from fedtide.report.terminal import terminal_list
 
-    out.print(listed(columns, rows, out.width, escape(title), indent), highlight=False)
+    out.print(terminal_list(columns, rows, out.width, escape(title), indent), highlight=False)
 
 
 def tell(markup: str) -> None:
     """Print a line to stderr, if anybody can be told."""
     try:
         err.print(markup, highlight=False, soft_wrap=True)
-        flush(sys.stderr)
+        flush_console(sys.stderr)
     except (OSError, ValueError):  # nobody can be told
-        give_up(sys.stderr)
+        discard_console(sys.stderr)
 
 
-def flush(stream: IO[str] | None) -> None:
+def flush_console(stream: IO[str] | None) -> None:
     """Write out what a stream still holds."""
     if stream is not None and not stream.closed:
         stream.flush()
 
 
-def give_up(stream: IO[str] | None) -> None:
+def discard_console(stream: IO[str] | None) -> None:
     """Let what a stream still holds go nowhere, so that the interpreter does not stumble over it at its end."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         assert stream is not None

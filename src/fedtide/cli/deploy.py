@@ -55,13 +55,13 @@ def deploy_demo(words: tuple[str, ...], folder: Path | None, synthetic: bool, as
 
     from fedtide import config
     from fedtide.deploy.demo import Demo, demo_table, demo_terms, run_demo
-    from fedtide.deploy.settings import doubts
+    from fedtide.deploy.settings import deployment_doubts
     from fedtide.engine.system import build, load_dataset, make_trainer
 
     demo = Demo(data="synthetic" if synthetic else "mnist", **shown)
     terms = demo_terms(demo, config.read_words(words))
     experiment = terms.experiment
-    for problem in doubts(terms):
+    for problem in deployment_doubts(terms):
         warn(problem)
     folder = folder or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     dataset = load_dataset(experiment, say)  # fetched once, before six nodes ask for it
@@ -101,7 +101,7 @@ def _summary(folder: Path, as_json: bool) -> None:
 
 
 @deploy.command("app")
-@options.argument("target", "FOLDER", "Where to write the Flower app.", type=options.PATH)
+@options.cli_argument("target", "FOLDER", "Where to write the Flower app.", type=options.PATH)
 @options.words
 @click.option("--run", "run_folder", type=options.PATH, default=Path("run"), help="Run folder, on the server's host.")
 @click.option(
@@ -117,7 +117,7 @@ def deploy_make_app(
     """
     _need_flower()
     from fedtide import config
-    from fedtide.deploy.settings import Deployment, Terms, check_terms, deployment, doubts, write_app
+    from fedtide.deploy.settings import Deployment, Terms, check_terms, deployment, deployment_doubts, write_app
 
     if show_settings:
         from fedtide.cli.parts import key_row, print_keys
@@ -126,7 +126,7 @@ def deploy_make_app(
         return
     terms = Terms(config.experiment(config.read_words(words)), deployment(config.parse_overrides(setting)))
     check_terms(terms)
-    for problem in doubts(terms):
+    for problem in deployment_doubts(terms):
         warn(problem)
     write_app(target, terms, run_folder.absolute())
     periods = round(terms.experiment.timeline.horizon / terms.experiment.timeline.period)
@@ -137,7 +137,7 @@ def deploy_make_app(
 
 
 @deploy.command("keys")
-@options.argument("folder", "FOLDER", "A new folder for the files.", type=options.PATH)
+@options.cli_argument("folder", "FOLDER", "A new folder for the files.", type=options.PATH)
 @click.option("--nodes", type=click.IntRange(0, 10_000), default=6, help="How many nodes get a key pair.")
 @click.option("--host", multiple=True, help="Name or address of the SuperLink; repeat.")
 @click.option("--days", type=click.IntRange(1, 36_500), default=365, help="How long the certificates are valid.")
@@ -178,8 +178,8 @@ def deploy_privacy(words: tuple[str, ...], epsilon: tuple[float, ...], draws: in
 
 
 @command("replay")
-@options.argument("run", "RUN", "The run folder of a deployment.", type=options.PATH)
-@options.argument("words", "[KEY=VALUE]...", "What would be different; nothing: check the bits.", nargs=-1)
+@options.cli_argument("run", "RUN", "The run folder of a deployment.", type=options.PATH)
+@options.cli_argument("words", "[KEY=VALUE]...", "What would be different; nothing: check the bits.", nargs=-1)
 @options.out_option("A folder for the replayed run.")
 @options.threads
 @options.as_json

@@ -68,7 +68,7 @@ class Commands(Group):
 
 def _broken(point: EntryPoint, error: BaseException) -> click.Command:
     line = (
-        f"the command {point.name!r} cannot be loaded from {point.value} ({faults.error_text(error)}): "
+        f"the command {point.name!r} cannot be loaded from {point.value} ({faults.fault_text(error)}): "
         "repair or remove the package that brings it"
     )
 
@@ -95,11 +95,11 @@ def _broken(point: EntryPoint, error: BaseException) -> click.Command:
 def app(version: bool) -> None:
     """Asynchronous federated learning over wireless networks: simulate it, compare policies, trust the plot."""
     if version:
-        click.echo(version_line())
+        click.echo(_version_line())
         raise click.exceptions.Exit(0)
 
 
-def version_line() -> str:
+def _version_line() -> str:
     """Return the version, and the instruction path that the kernel takes here."""
     from fedtide import __version__
     from fedtide.extension import native
@@ -159,11 +159,11 @@ def resume(run: Path, threads: int, as_json: bool) -> None:
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
     from fedtide.engine.simulate import simulate
     from fedtide.parts import user_code
-    from fedtide.runs import read_header
+    from fedtide.runs import read_run_header
 
-    header = read_header(run)
+    header = read_run_header(run)
     experiment = header.experiment
-    with user_code.search_folder(header.versions.files_folder):
+    with user_code.search_user_folder(header.versions.files_folder):
         if not _is_shown(experiment, header, as_json):
             with _training(experiment, run, as_json) as (advance, done):
                 done(simulate(experiment, header, threads=threads, say=say, on_round=advance, warn=warn))
@@ -171,13 +171,13 @@ def resume(run: Path, threads: int, as_json: bool) -> None:
 
 def _is_shown(experiment: Experiment, where: Path | RunHeader, as_json: bool) -> bool:
     """Show the run in a folder, or the one whose header was read, if it is complete; say whether it was."""
-    from fedtide.runs import is_complete, is_deployment, read_header, read_run
+    from fedtide.runs import is_complete, is_deployment_folder, read_run, read_run_header
     from fedtide.runs.result import as_result
 
     folder = where if isinstance(where, Path) else where.path
-    if not is_complete(folder) or is_deployment(folder):
+    if not is_complete(folder) or is_deployment_folder(folder):
         return False
-    header = read_header(where) if isinstance(where, Path) else where
+    header = read_run_header(where) if isinstance(where, Path) else where
     header.check(experiment, _identity(header) if isinstance(where, Path) else None)
     _show(folder, as_result(read_run(header)), header.isa, as_json, draw=True)
     return True
@@ -189,22 +189,22 @@ def _training(
 ) -> Iterator[tuple[Callable[[RoundRecord, int], None], Callable[[Result], None]]]:
     """Show how a run goes, and its result, which is handed to the second of what this gives."""
     from fedtide.cli.progress import shown_progress
-    from fedtide.config.effort import long_work
-    from fedtide.runs.manifest import instruction_path
+    from fedtide.config.workload import long_workload
+    from fedtide.runs.manifest import manifest_instruction_path
 
     begun, done = time.perf_counter(), list[Any]()
-    if long := long_work(experiment):
+    if long := long_workload(experiment):
         say(long)
     try:
         with shown_progress("training") as advance:
             yield advance, done.append
     except KeyboardInterrupt as error:
-        if signals.foreign(error):
+        if signals.is_foreign_signal(error):
             raise
         tell(f"[yellow]stopped.[/] Everything so far is saved; continue with: fedtide resume {escape(str(folder))}")
-        raise click.exceptions.Exit(signals.exit_code()) from None
+        raise click.exceptions.Exit(signals.signal_exit_code()) from None
     trained, result = time.perf_counter(), done[0]
-    _show(folder, result, instruction_path(experiment), as_json, draw=True)
+    _show(folder, result, manifest_instruction_path(experiment), as_json, draw=True)
     if not as_json:
         spent = {**result.seconds, "figure and table": time.perf_counter() - trained}
         out.print(f"[dim]{_wall_time(spent, time.perf_counter() - begun)}[/]", highlight=False)
@@ -229,7 +229,7 @@ def _draw(folder: Path, experiment: Experiment, rounds: Sequence[RoundRecord]) -
     try:
         run_figure(experiment, rounds, path)
     except (FedtideError, OSError) as error:
-        warn(f"no figure: {faults.explain(error)[0]}; the run itself is complete")
+        warn(f"no figure: {faults.explain_fault(error)[0]}; the run itself is complete")
 
 
 def _identity(header: RunHeader) -> dict[str, str] | None:
@@ -237,10 +237,10 @@ def _identity(header: RunHeader) -> dict[str, str] | None:
     if not header.versions.handed:  # the experiment made everything itself
         return None
     from fedtide.engine.system import build, make_trainer
-    from fedtide.runs import identity
+    from fedtide.runs import run_identity
 
     system = build(header.experiment, say=say)
-    return identity(system, make_trainer(system))
+    return run_identity(system, make_trainer(system))
 
 
 @app.command()
@@ -263,9 +263,9 @@ def show(run: Path, style: str, as_json: bool) -> None:
 
 
 def _show(folder: Path, run: Result, isa: str | None, as_json: bool, draw: bool = False) -> None:
-    from fedtide.report.summary import chance, evaluated, stale_warning, summarise
-    from fedtide.report.terminal import curve_lines, summary_table
-    from fedtide.runs import is_deployment
+    from fedtide.report.summary import chance_accuracy, evaluated_rounds, stale_warning, summarise
+    from fedtide.report.terminal import terminal_curve, terminal_summary
+    from fedtide.runs import is_deployment_folder
 
     if run.complete and (draw or (folder / "curve.png").exists()):
         _draw(folder, run.experiment, run.rounds)
@@ -273,12 +273,12 @@ def _show(folder: Path, run: Result, isa: str | None, as_json: bool, draw: bool 
     if as_json:
         print_json({"folder": str(folder), "complete": run.complete, **summary})
         return
-    scored = evaluated(run.rounds)
+    scored = evaluated_rounds(run.rounds)
     times, accuracies = [record.time for record in scored], [record.test_accuracy or 0.0 for record in scored]
-    out.print(curve_lines(times, accuracies, out.width, chance(run.experiment)))
-    how = "start its ServerApp again" if is_deployment(folder) else f"fedtide resume {folder}"
+    out.print(terminal_curve(times, accuracies, out.width, chance_accuracy(run.experiment)))
+    how = "start its ServerApp again" if is_deployment_folder(folder) else f"fedtide resume {folder}"
     state = "complete" if run.complete else f"stopped at time {summary['time']:g}: {how}"
-    out.print(summary_table(f"{folder} ({state})", summary, out.width), highlight=False)
+    out.print(terminal_summary(f"{folder} ({state})", summary, out.width), highlight=False)
     if old := stale_warning(summary["largest_age"], summary["aggregations"]):
         warn(old)
     if (folder / "curve.png").exists():
@@ -308,7 +308,7 @@ def plan(words: tuple[str, ...], as_json: bool, ticks: int) -> None:
 
 
 @app.command()
-@options.argument("kind", "[KIND]", "One kind in detail, such as scheduler or channel.", required=False)
+@options.cli_argument("kind", "[KIND]", "One kind in detail, such as scheduler or channel.", required=False)
 @options.as_json
 def parts(kind: str | None, as_json: bool) -> None:
     """List what an experiment is made of: every kind of part, what there is to choose, its parameters, and how to add yours.
@@ -326,7 +326,7 @@ def parts(kind: str | None, as_json: bool) -> None:
 
 
 @app.command()
-@options.argument("names", "[NAME]...", "mnist, fashion_mnist, cifar10, shakespeare. Default: mnist.", nargs=-1)
+@options.cli_argument("names", "[NAME]...", "mnist, fashion_mnist, cifar10, shakespeare. Default: mnist.", nargs=-1)
 @click.option("--folder", type=options.PATH, help="A folder with the set's official files.")
 @click.option("--status", is_flag=True, help="Only say what is cached; fetch nothing.")
 @options.as_json

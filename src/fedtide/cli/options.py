@@ -33,7 +33,7 @@ style = click.option(
 )
 
 
-def argument(name: str, metavar: str, help: str, **settings: Any) -> Callable[[_Decorated], _Decorated]:
+def cli_argument(name: str, metavar: str, help: str, **settings: Any) -> Callable[[_Decorated], _Decorated]:
     """Declare an argument."""
     return click.argument(name, cls=Argument, metavar=metavar, help=help, **settings)
 
@@ -43,13 +43,13 @@ def out_option(help: str, name: str = "folder", **settings: Any) -> Callable[[_D
     return click.option("--out", "-o", name, type=PATH, help=help, **settings)
 
 
-words = argument(
+words = cli_argument(
     "words", "[FILE] [KEY=VALUE]...", "An experiment file (YAML), then keys that differ from it.", nargs=-1
 )
-run_argument = argument("run", "RUN", "A run folder.", type=PATH)
+run_argument = cli_argument("run", "RUN", "A run folder.", type=PATH)
 
 
-def store(default: str = "results") -> Callable[[_Decorated], _Decorated]:
+def store_option(default: str = "results") -> Callable[[_Decorated], _Decorated]:
     """Declare where results are kept."""
     return click.option("--store", "-s", type=PATH, default=Path(default), help="Where results are kept, a few tables.")
 
@@ -77,8 +77,8 @@ _WORK = (
 )
 
 
-def work(command: _Decorated) -> _Decorated:
-    """Declare how the runs of a study are done: what `do_runs` takes by name."""
+def work_options(command: _Decorated) -> _Decorated:
+    """Declare how the runs of a study are done: what `do_study_runs` takes by name."""
     for option in reversed(_WORK):
         command = option(command)
     return command

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # ---- `fedtide report` and `fedtide explore`: pages for a browser
 
-_paths_argument = options.argument(
+_paths_argument = options.cli_argument(
     "paths",
     "RUN [RUN] | STUDY",
     "A run folder, two to be beside each other, or a study.",
@@ -68,16 +68,16 @@ def explore(paths: tuple[Path, ...], live: bool, port: int, browser: bool, store
 
 def _written(paths: tuple[Path, ...], to: Path, store: Path | None) -> int:
     """Write the page and return its size in bytes."""
-    from fedtide.core.files import refuse_other_kind, write_output
-    from fedtide.pages.shell import BEGINNING
-    from fedtide.pages.study import are_runs, page_of
+    from fedtide.core.files import refuse_other_file_kind, write_output
+    from fedtide.pages.html import BEGINNING
+    from fedtide.pages.study import page_is_of_runs, study_or_run_page
 
-    refuse_other_kind(to, BEGINNING, "a page of fedtide")  # before the work
+    refuse_other_file_kind(to, BEGINNING, "a page of fedtide")  # before the work
     if to.suffix != ".html":  # not model.npy, say, which would end a run under way
         raise FedtideError(f"{to}: the name of a page ends in .html")
-    if store is not None and are_runs(paths):
+    if store is not None and page_is_of_runs(paths):
         raise FedtideError(f"--store {store} is where a study's results are, and {paths[0]} is a run: leave it out")
-    content = page_of(paths, store).encode()
+    content = study_or_run_page(paths, store).encode()
     write_output(to, content, BEGINNING, "a page of fedtide")
     return len(content)
 
@@ -86,19 +86,19 @@ def _follow(paths: tuple[Path, ...], port: int, browser: bool) -> None:
     import time
 
     from fedtide.core import signals
-    from fedtide.pages.live import serve
-    from fedtide.pages.run import check_count
-    from fedtide.pages.study import are_runs
-    from fedtide.runs import in_use
+    from fedtide.pages.live import serve_live
+    from fedtide.pages.run import check_run_page_count
+    from fedtide.pages.study import page_is_of_runs
+    from fedtide.runs import run_folder_in_use
 
-    if not are_runs(paths):
+    if not page_is_of_runs(paths):
         raise FedtideError(f"{paths[0]} is no run folder: --live follows runs; leave it out for a study")
-    check_count(paths)
-    signals.ready()
+    check_run_page_count(paths)
+    signals.signals_raise()
     told = False
     while absent := [path for path in paths if _is_empty(path)]:
         for path in absent:
-            if not in_use(path) and _is_empty(path):  # looked at once more: it may have ended in between
+            if not run_folder_in_use(path) and _is_empty(path):  # looked at once more: it may have ended in between
                 raise RunFolderError(
                     f"{path} has no finished aggregation and nobody works on it: there is nothing to follow; "
                     f"continue it with `fedtide resume {path}`"
@@ -107,7 +107,7 @@ def _follow(paths: tuple[Path, ...], port: int, browser: bool) -> None:
             say("waiting for the first aggregation; Ctrl-C ends it")
         told = True
         time.sleep(1.0)
-    serve(paths, port, lambda address: _open(address, browser, "; Ctrl-C ends it"))
+    serve_live(paths, port, lambda address: _open(address, browser, "; Ctrl-C ends it"))
 
 
 def _is_empty(folder: Path) -> bool:
@@ -154,14 +154,14 @@ def list_scenarios(as_json: bool) -> None:
     fedtide scenario list
     """
     from fedtide import config
-    from fedtide.cli.parts import print_pairs, with_dim
+    from fedtide.cli.parts import part_cell, print_part_pairs
     from fedtide.config import presets
 
     rows = {}
     for name in presets.scenario_names():
         experiment = config.experiment(scenario=name)
         rows[name] = {
-            "about": presets.scenario(name).about,
+            "about": presets.load_scenario(name).about,
             "data": experiment.part("data").name,
             "num_devices": experiment.fleet.num_devices,
             "radio": _radio(experiment),
@@ -170,10 +170,10 @@ def list_scenarios(as_json: bool) -> None:
         print_json(rows)
         return
     told = {
-        name: with_dim(str(row["about"]), f"{row['data']}, N = {row['num_devices']}, {row['radio']}")
+        name: part_cell(str(row["about"]), f"{row['data']}, N = {row['num_devices']}, {row['radio']}")
         for name, row in rows.items()
     }
-    print_pairs(told, "")
+    print_part_pairs(told, "")
     out.print(
         "\nfedtide run scenario=NAME [KEY=VALUE]... runs one; keys that you give override it. `fedtide scenario show NAME` "
         "prints its file.",
@@ -184,7 +184,7 @@ def list_scenarios(as_json: bool) -> None:
 
 
 @scenario.command("show")
-@options.argument("name", "NAME", "One of `fedtide scenario list`.")
+@options.cli_argument("name", "NAME", "One of `fedtide scenario list`.")
 @options.as_json
 def show_scenario(name: str, as_json: bool) -> None:
     """Print the file of a scenario: its keys, and in its comments the papers that it follows and what differs.
@@ -195,7 +195,7 @@ def show_scenario(name: str, as_json: bool) -> None:
     from fedtide import config
     from fedtide.config import presets
 
-    found = presets.scenario(name)
+    found = presets.load_scenario(name)
     if as_json:
         resolved = config.dump(config.experiment(scenario=name))
         print_json({"name": name, "about": found.about, "keys": found.keys, "text": found.text, "experiment": resolved})

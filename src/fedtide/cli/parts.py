@@ -13,12 +13,12 @@ from rich.text import Text
 
 from fedtide import config
 from fedtide.cli.console import out, print_json, print_table
-from fedtide.config.presets import scenario, scenario_names
+from fedtide.config.presets import load_scenario, scenario_names
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import checks, registry
 from fedtide.parts.arguments import NO_DEFAULT, Parameter
 from fedtide.parts.kinds import KINDS, builtin_parts
-from fedtide.report.terminal import TableColumn, pairs
+from fedtide.report.terminal import TableColumn, terminal_pairs
 
 _SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 _RUN = "run."  # begins what a driver fills in, which no experiment can give
@@ -27,21 +27,21 @@ _TYPES = {"NoneType": "null", "ndarray": "array", "Path": "path", "Any": "anythi
 # ---- what there is, as plain data
 
 
-def presets() -> dict[str, dict[str, str]]:
+def _presets() -> dict[str, dict[str, str]]:
     """Return what each framework, method and profile fills in, by name, and what world a scenario is."""
     methods = {name: method.keys for name, method in config.METHODS.items()}
     known = {"framework": config.FRAMEWORKS, "method": methods, "profile": config.PROFILES}
     filled = {
         preset: {name: _flat(tree) or "the defaults" for name, tree in named.items()} for preset, named in known.items()
     }
-    return filled | {"scenario": {name: scenario(name).about for name in scenario_names()}}
+    return filled | {"scenario": {name: load_scenario(name).about for name in scenario_names()}}
 
 
 def _flat(tree: Mapping[str, Any]) -> str:
     return ", ".join(f"{group}.{key}={value}" for group, keys in tree.items() for key, value in keys.items())
 
 
-def described(kind: str) -> dict[str, Any]:
+def described_kind(kind: str) -> dict[str, Any]:
     """Describe a kind: its keys, how it is called, every part of it."""
     known = KINDS[kind]
     return {
@@ -57,7 +57,7 @@ def described(kind: str) -> dict[str, Any]:
 def _described(kind: str, name: str, origin: str) -> dict[str, Any]:
     """Describe one part; one that cannot be loaded here, or raises when it is looked at, says so itself."""
     try:
-        with checks.reported(kind, name, None):
+        with checks.part_errors_reported(kind, name, None):
             part = registry.find_part(kind, name, builtin_parts(kind))
             about = " ".join((inspect.getdoc(part) or "").split("\n\n")[0].split())
             parameters = registry.own_parameters(kind, part)
@@ -74,7 +74,7 @@ def _parameter(found: Parameter) -> dict[str, Any]:
         default = default if filled is None else filled
     is_plain = isinstance(default, (bool, int, float, str, list, dict, type(None)))
     return {
-        "type": type_text(found.type),
+        "type": _type_text(found.type),
         "required": found.default is NO_DEFAULT and key is None,
         "default": default if is_plain else str(default),
         "unit": found.about.unit or None,
@@ -84,15 +84,15 @@ def _parameter(found: Parameter) -> dict[str, Any]:
     }
 
 
-def type_text(wanted: Any) -> str:
+def _type_text(wanted: Any) -> str:
     """Write a type as a user would say it."""
     origin, inner = get_origin(wanted), get_args(wanted)
     if origin is Literal:
         return " | ".join(map(str, inner))
     if origin in (Union, UnionType):
-        return " | ".join(map(type_text, inner))
+        return " | ".join(map(_type_text, inner))
     name = getattr(origin or wanted, "__name__", str(wanted))
-    return _TYPES.get(name) or (f"{name}[{', '.join(map(type_text, inner))}]" if inner else name)
+    return _TYPES.get(name) or (f"{name}[{', '.join(map(_type_text, inner))}]" if inner else name)
 
 
 def shown_default(about: Mapping[str, Any]) -> str:
@@ -110,7 +110,7 @@ def _typed(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def meaning(about: Mapping[str, Any]) -> str:
+def parameter_meaning(about: Mapping[str, Any]) -> str:
     """Say what a parameter means, with its unit and bounds."""
     text = about["meaning"] + (f", in {about['unit']}" if about["unit"] else "")
     bounds = ", ".join(f"{_SIGNS[name]} {value:g}" for name, value in about["bounds"].items())
@@ -125,9 +125,9 @@ def list_parts(kind: str | None, as_json: bool) -> None:
     if kind is not None and kind not in KINDS:
         hint = did_you_mean(kind.lower().rstrip("s"), KINDS)
         raise FedtideError(f"{kind!r} is no kind of part; {hint and f'{hint} '}There are {', '.join(KINDS)}")
-    listed = {name: described(name) for name in ([kind] if kind else KINDS)}
+    listed = {name: described_kind(name) for name in ([kind] if kind else KINDS)}
     if as_json:
-        print_json(listed if kind else {**listed, **presets()})
+        print_json(listed if kind else {**listed, **_presets()})
     elif kind:
         _print_kind(kind, listed[kind])
     else:
@@ -143,12 +143,12 @@ def _print_kinds(listed: Mapping[str, Mapping[str, Any]]) -> None:
                 parameter if about["required"] or about["default"] is None else f"{parameter}={shown_default(about)}"
                 for parameter, about in part["parameters"].items()
             )
-            rows[name] = with_dim(part["about"], given)
-        print_pairs(rows, f"[bold]{kind}[/]: {escape(known['about'])}  [dim]{known['key']}[/]")
+            rows[name] = part_cell(part["about"], given)
+        print_part_pairs(rows, f"[bold]{kind}[/]: {escape(known['about'])}  [dim]{known['key']}[/]")
         out.print()
-    for preset, offered in presets().items():
+    for preset, offered in _presets().items():
         wins = "parts that do not work apart" if preset == "method" else "keys that you give yourself win"
-        print_pairs(offered, f"[bold]{preset}[/]: a preset: {wins}")
+        print_part_pairs(offered, f"[bold]{preset}[/]: a preset: {wins}")
         out.print()
     _print(
         "[bold]fedtide parts KIND[/]: every parameter with unit, bounds and meaning, how a part is called, how to name yours."
@@ -167,7 +167,7 @@ def _print_kind(kind: str, known: Mapping[str, Any]) -> None:
     if known["with_memory"]:
         _print("[bold]one with memory, which is named arrays[/]", *known["with_memory"])
     if known["fills"]:
-        print_pairs(
+        print_part_pairs(
             known["fills"], "[bold]what it may ask for with arg(key=...) besides the keys of `fedtide run --keys`[/]"
         )
     _print("\n[bold]how it is named[/]", *(f"fedtide run {line}" for line in _examples(kind, known)))
@@ -188,7 +188,9 @@ def _print_parameters(rows: Mapping[str, Mapping[str, Any]]) -> None:
     cells = []
     for name, about in rows.items():
         key = f"\n[dim]from {about['key']}[/]" if about["key"] in config.all_keys() else ""
-        cells.append((name, escape(about["type"]), escape(shown_default(about)), escape(meaning(about)) + key))
+        cells.append(
+            (name, escape(about["type"]), escape(shown_default(about)), escape(parameter_meaning(about)) + key)
+        )
     wrapped = (TableColumn(heading, wraps=True) for heading in ("type", "default", "meaning"))
     print_table((TableColumn("parameter", style="green"), *wrapped), cells, indent=4)
 
@@ -209,12 +211,12 @@ def _examples(kind: str, known: Mapping[str, Any]) -> list[str]:
     return [named, *(f"'{key}={entry}'" for entry in given), f"{key}=mine.py:mine {key}.x=1"]
 
 
-def print_pairs(rows: Mapping[str, str | Text], title: str) -> None:
+def print_part_pairs(rows: Mapping[str, str | Text], title: str) -> None:
     """Print names, each beside its text, which is wrapped and not cut off. title: markup."""
-    out.print(pairs(rows, out.width, Text.from_markup(title, emoji=False), style="cyan"), highlight=False)
+    out.print(terminal_pairs(rows, out.width, Text.from_markup(title, emoji=False), style="cyan"), highlight=False)
 
 
-def with_dim(text: str, more: str) -> Text:
+def part_cell(text: str, more: str) -> Text:
     """Return a text, and more on a line of its own, dim."""
     return Text.assemble(text, (f"\n{more}" if more else "", "dim"))
 

@@ -25,7 +25,7 @@ _RUNS = Path("runs")
 _LONGEST = 40  # characters of a part's name: the folder's stays below the 255 that file systems allow
 
 
-def folder_name(experiment: config.Experiment) -> str:
+def _folder_name(experiment: config.Experiment) -> str:
     """Return what a person would look for: method or framework, scheduler, data set, seed, and a hash that tells the rest."""
     timeline, scheduler, data = (experiment.part(kind).name for kind in ("timeline", "scheduler", "data"))
     words = [_plain(name) for name in (experiment.method or experiment.framework or timeline, scheduler, data)]
@@ -38,7 +38,7 @@ def default_folder(experiment: config.Experiment, runs: Path = _RUNS) -> Path:
     The same experiment may be written in several ways (a framework, or its keys one by one), and earlier versions named
     their folders otherwise.
     """
-    wanted = runs / folder_name(experiment)
+    wanted = runs / _folder_name(experiment)
     there = [] if wanted.exists() else sorted(runs.glob(f"*-{_hash(experiment)}"))
     return next((each for each in there if (each / "experiment.yaml").is_file()), wanted)
 
@@ -59,7 +59,7 @@ def _plain(name: str) -> str:
 LINE_SECONDS = 15.0  # between two lines about a run whose stderr is no terminal
 
 
-def bar(name: str, total: float | None, *texts: str, **fields: Any) -> tuple[Progress, TaskID]:
+def _bar(name: str, total: float | None, *texts: str, **fields: Any) -> tuple[Progress, TaskID]:
     """Return a bar and its task: a name, which is cut where it gets long, texts of its fields, time so far and left."""
     from rich import progress as rich
     from rich.table import Column
@@ -88,7 +88,7 @@ def shown_progress(label: str) -> Iterator[Callable[[Any, int], None]]:
         yield _lines(label)
         return
     texts = ["{task.fields[done]}", "accuracy {task.fields[accuracy]}"]
-    progress, task = bar(label, None, *texts, done="", accuracy="-")
+    progress, task = _bar(label, None, *texts, done="", accuracy="-")
     with progress:
 
         def advance(record: Any, total: int) -> None:
@@ -114,7 +114,7 @@ def study_progress(name: str, runs: int, work: float) -> Iterator[Callable[[floa
     from rich.live import Live
     from rich.text import Text
 
-    progress, task = bar(name, work, "{task.fields[done]}/{task.fields[runs]} runs", done=0, runs=runs)
+    progress, task = _bar(name, work, "{task.fields[done]}/{task.fields[runs]} runs", done=0, runs=runs)
     last = Text(style="dim", no_wrap=True, overflow="ellipsis")
     with Live(get_renderable=lambda: Group(progress, last), console=err, transient=True):
 

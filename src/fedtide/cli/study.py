@@ -20,33 +20,33 @@ if TYPE_CHECKING:
     from fedtide.studies.spec import Study
     from fedtide.studies.store import Store
 
-_file_argument = options.argument("file", "FILE", "A study file (YAML).", type=options.PATH)
+_file_argument = options.cli_argument("file", "FILE", "A study file (YAML).", type=options.PATH)
 _against_option = click.option(
     "--against",
     help="With what: a variant for all, or a part of labels (scheduler=random, a name, a value), all else being equal.",
 )
 
 
-def do_runs(
+def do_study_runs(
     name: str, studies: Sequence[Study], store: Store, isa_strict: bool, isa_redo: bool, **work: Any
 ) -> list[Outcome]:
     """Run what is missing of some studies under a progress bar; tell every cause of a failure once, when it is met.
 
-    work: what `run_study` takes; with the two before it, what `options.work` declares.
+    work: what `run_study` takes; with the two before it, what `options.work_options` declares.
     """
     from fedtide.cli.progress import study_progress
-    from fedtide.studies.paths import plan_paths
-    from fedtide.studies.run import expected_work, missing, run_study
+    from fedtide.studies.instruction_paths import plan_paths
+    from fedtide.studies.run import expected_run_work, missing_runs, run_study
     from fedtide.studies.spec import Study
 
     whole = Study(name, tuple({run.name: run for part in studies for run in part.runs}.values()))
     plans = plan_paths(studies, store, "redo" if isa_redo else "pair" if isa_strict else "any")
-    todo, have = plans.todo, len(whole.runs) - len(missing(whole, store))
+    todo, have = plans.todo, len(whole.runs) - len(missing_runs(whole, store))
     if have:
         say(f"{have} of {len(whole.runs)} runs are in {store.folder} already")
     for line in plans.warnings:
         warn(line)
-    with study_progress(name, len(todo), sum(expected_work(run) for run in todo)) as advance:
+    with study_progress(name, len(todo), sum(expected_run_work(run) for run in todo)) as advance:
         done, causes = 0, set[str]()
 
         def on_done(outcome: Outcome) -> None:
@@ -58,7 +58,7 @@ def do_runs(
             if outcome.result and outcome.result.diverged is not None:
                 word = f"diverged at time {outcome.result.diverged:g}, and counts as a guess from then on"
             text = f"{which}: {word}"
-            advance(expected_work(outcome.run), done, text)
+            advance(expected_run_work(outcome.run), done, text)
             if outcome.reason and outcome.reason not in causes:  # many runs may fail for one
                 causes.add(outcome.reason)
                 tell(f"[red]failed:[/] {escape(f'{which}: {outcome.reason}')}")
@@ -72,7 +72,7 @@ def do_runs(
             raise
 
 
-def finish(failures: Sequence[Outcome]) -> None:
+def finish_study(failures: Sequence[Outcome]) -> None:
     """Raise if runs failed, with their exit code if they have one in common."""
     if failures:
         causes = len({failure.reason for failure in failures})
@@ -106,8 +106,8 @@ def _finished(file: Path, store: Path) -> tuple[Study, SeedResults]:
 
 @study.command("run")
 @_file_argument
-@options.store()
-@options.work
+@options.store_option()
+@options.work_options
 def study_run(file: Path, store: Path, **work: Any) -> None:
     """Run what is missing of a study; stop it whenever you like, and run it again to go on."""
     from fedtide.studies.spec import read_study
@@ -115,14 +115,14 @@ def study_run(file: Path, store: Path, **work: Any) -> None:
     from fedtide.studies.table import by_label
 
     made, kept = read_study(file), Store(store)
-    failures = do_runs(made.name, [made], kept, **work)
+    failures = do_study_runs(made.name, [made], kept, **work)
     _print_table(made, by_label(made, kept), "mean_accuracy")
-    finish(failures)
+    finish_study(failures)
 
 
 @study.command("show")
 @_file_argument
-@options.store()
+@options.store_option()
 @click.option(
     "--metric",
     "-m",
@@ -148,7 +148,7 @@ def study_show(file: Path, store: Path, metric: str, against: str | None, as_jso
 
 @study.command("plot")
 @_file_argument
-@options.store()
+@options.store_option()
 @options.out_option("File name without ending (default: the study's).")
 @click.option("--column", default="test_accuracy", help="What to plot: test_accuracy, test_loss, train_loss, ...")
 @click.option("--over", default="time", help="Against what: time, index, bits, symbols, samples_trained.")
@@ -168,17 +168,17 @@ def study_plot(
 @study.command("export")
 @_file_argument
 @options.out_option("A .csv or .parquet file.", "to", required=True)
-@options.store()
+@options.store_option()
 def study_export(file: Path, to: Path, store: Path) -> None:
     """Export all curves as one long table, a row per run and evaluation, for pandas and friends."""
-    from fedtide.studies.table import export
+    from fedtide.studies.table import export_table
 
-    count = export(*_finished(file, store), to)
+    count = export_table(*_finished(file, store), to)
     print_line(f"{count:,} rows in {escape(str(to))}")
 
 
 @study.command("paths")
-@options.argument(
+@options.cli_argument(
     "store", "[STORE]", "A folder of results. Default: results.", type=options.PATH, default=Path("results")
 )
 @options.as_json
@@ -204,8 +204,8 @@ def study_paths(store: Path, as_json: bool) -> None:
 
 def _print_table(study: Study, results: SeedResults, metric: str, against: str | None = None) -> None:
     from fedtide.report.terminal import TableColumn
-    from fedtide.studies.statistics import WHY, unknown
-    from fedtide.studies.table import row_cells, table_rows
+    from fedtide.studies.statistics import WHY, unknown_pairs_note
+    from fedtide.studies.table import table_row_cells, table_rows
 
     rows = table_rows(study, results, metric, against)
     other = next((row["against_part"] for row in rows if row["against_part"]), "another")
@@ -216,7 +216,7 @@ def _print_table(study: Study, results: SeedResults, metric: str, against: str |
         TableColumn(f"difference from {other} (95 % interval)", wraps=True),
         TableColumn("verdict", wraps=True),
     ]
-    cells = [list(map(escape, row_cells(row))) for row in rows]
+    cells = [list(map(escape, table_row_cells(row))) for row in rows]
     if any(row["lost_share"] for row in rows):
         columns.append(TableColumn("uploads lost", right=True))
         for row, cell in zip(rows, cells, strict=True):
@@ -224,6 +224,6 @@ def _print_table(study: Study, results: SeedResults, metric: str, against: str |
     print_table(columns, cells, f"{study.name}: {metric}")
     mixed = any(row["paths_note"] for row in rows)
     why = f"{WHY} `fedtide study run --isa-strict`, or --isa-redo, makes pairs on one." if mixed else ""
-    for line in (why, unknown(result for runs in results.values() for result in runs.values())):
+    for line in (why, unknown_pairs_note(result for runs in results.values() for result in runs.values())):
         if line:
             out.print(f"[dim]{escape(line)}[/]", highlight=False)

@@ -135,7 +135,7 @@ def _read_header(data: bytes) -> Header:
     return header
 
 
-def received(data: bytes, num_parameters: int) -> Packet:
+def received_packet(data: bytes, num_parameters: int) -> Packet:
     """Return the packet that arrived as bytes at a server whose model has num_parameters; raise PacketError if damaged."""
     header = _read_header(data)
     return Packet(num_parameters, header.num_kept, header.payload_bits, data)
@@ -168,7 +168,7 @@ def unseal_whole(packet: Packet, codec: int, settings: int, bits: Callable[[int]
     return header.num_kept, payload
 
 
-def join(numbers: Sequence[int], widths: Sequence[int]) -> tuple[bytes, int]:
+def join_bits(numbers: Sequence[int], widths: Sequence[int]) -> tuple[bytes, int]:
     """Write numbers of given widths one after the other, most significant bit first; return the bytes and the bit count.
 
     >>> join([5, 1], [3, 2])
@@ -182,7 +182,7 @@ def join(numbers: Sequence[int], widths: Sequence[int]) -> tuple[bytes, int]:
     return (whole << 8 * size - bits).to_bytes(size, "big"), bits
 
 
-def split(payload: bytes, widths: Sequence[int]) -> list[int]:
+def split_bits(payload: bytes, widths: Sequence[int]) -> list[int]:
     """Read numbers of given widths; the inverse of join. The widths must not exceed the payload.
 
     >>> split(b"\\xa8", [3, 2])
@@ -196,7 +196,7 @@ def split(payload: bytes, widths: Sequence[int]) -> list[int]:
     return numbers[::-1]
 
 
-def floats(payload: bytes, dtype: str) -> Vector:
+def payload_floats(payload: bytes, dtype: str) -> Vector:
     """Return a payload of numbers as float32; raise PacketError unless all are finite."""
     update = np.frombuffer(payload, dtype).astype(np.float32)
     if not np.isfinite(update).all():
@@ -218,7 +218,7 @@ def index_bits(num_positions: int, num_kept: int) -> int:
     return native.index_bits(num_positions, num_kept)
 
 
-def rank(kept: Ints, num_positions: int) -> int:
+def rank_positions(kept: Ints, num_positions: int) -> int:
     """Return the number of the ascending positions kept [r] out of num_positions = d: below C(d, r), or hardly above.
 
     >>> rank(np.array([0, 2, 5]), 6)
@@ -229,7 +229,7 @@ def rank(kept: Ints, num_positions: int) -> int:
     return int.from_bytes(native.rank(chosen), "little")
 
 
-def unrank(number: int, num_kept: int, num_positions: int) -> Ints:
+def unrank_positions(number: int, num_kept: int, num_positions: int) -> Ints:
     """Return the ascending positions [r] with this number, the inverse of rank; raise PacketError if no set has it.
 
     >>> unrank(11, 3, 6)
@@ -284,7 +284,7 @@ class NativeCodec(ABC):
         coded = [at for at, update in enumerate(updates) if self._has_code(len(update), budgets[at])]
         payloads: list[tuple[bytes, int]] = [(b"", 0)] * len(updates)
         if coded:
-            rows, draws = native_inputs([updates[at] for at in coded], [rngs[at] for at in coded])
+            rows, draws = _native_inputs([updates[at] for at in coded], [rngs[at] for at in coded])
             made = self._encode_payloads(rows, [float(budgets[at]) for at in coded], draws, threads)
             for at, payload in zip(coded, made, strict=True):
                 payloads[at] = payload
@@ -332,7 +332,7 @@ class NativeCodec(ABC):
         """Return the updates [r d] and what is wrong with each payload, 0 if nothing is."""
 
 
-def native_inputs(updates: Sequence[Vector], rngs: Sequence[Rng]) -> tuple[list[Vector], list[Any]]:
+def _native_inputs(updates: Sequence[Vector], rngs: Sequence[Rng]) -> tuple[list[Vector], list[Any]]:
     """Return updates [d] and generators as the extension takes them: what is drawn there is drawn from these generators."""
     return [np.ascontiguousarray(update, np.float32) for update in updates], [rng.bit_generator.capsule for rng in rngs]
 
@@ -365,13 +365,13 @@ def _whole(value: Any, most: int, name: str, codec: str) -> int:
     return number
 
 
-def checked_kept(codec: Codec, num_parameters: int, budget_bits: float, label: str) -> int:
+def checked_codec_kept(codec: Codec, num_parameters: int, budget_bits: float, label: str) -> int:
     """Return how many elements a budget carries, as a codec says; raise if it does not say a whole number."""
     kept = codec.num_kept(num_parameters, budget_bits)
     return _whole(kept, max(num_parameters, 2**63), f"num_kept({num_parameters}, {budget_bits:g})", label)
 
 
-def most_bits(codec: Codec, num_parameters: int, budget_bits: float, label: str = "the codec") -> float:
+def max_packet_bits(codec: Codec, num_parameters: int, budget_bits: float, label: str = "the codec") -> float:
     """Return what a packet may cost: the budget, or 32 bits per element for a codec like `ideal` that ignores it."""
-    whole = checked_kept(codec, num_parameters, budget_bits, label) >= num_parameters
+    whole = checked_codec_kept(codec, num_parameters, budget_bits, label) >= num_parameters
     return max(budget_bits, 32.0 * num_parameters if whole else 0.0)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtide.codec.base import CodedElements, NativeCodec, Packet, PacketError, floats, packet, unseal
+from fedtide.codec.base import CodedElements, NativeCodec, Packet, PacketError, packet, payload_floats, unseal
 from fedtide.extension import native
 from fedtide.types import Vector
 
@@ -79,7 +79,7 @@ class DeadZone(NativeCodec):
             return CodedElements(payload, d, bits)
         if header.settings != _FLOATS or not bits == 32 * d == 32 * header.num_kept:
             raise PacketError(f"a packet of {bits} bits and {header.num_kept} elements is not one of this codec's")
-        return floats(payload, ">f4")
+        return payload_floats(payload, ">f4")
 
     def _decode_payloads(self, data: Any, kept: Any, bits: Any, d: int, threads: int) -> tuple[Vector, list[int]]:
         return native.dead_zone_decode(data, bits, d, threads)

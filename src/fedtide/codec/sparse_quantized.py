@@ -15,9 +15,9 @@ from fedtide.codec.base import (
     CodedElements,
     NativeCodec,
     Packet,
-    floats,
     index_bits,
     packet,
+    payload_floats,
     unseal_whole,
 )
 from fedtide.extension import native
@@ -27,12 +27,12 @@ from fedtide.types import Floats, Ints, Rng, Vector
 NORM_BITS = 32
 
 
-def level_bits(num_levels: int) -> int:
+def _level_bits(num_levels: int) -> int:
     """Return the bits of one kept element: its level out of num_levels + 1, and its sign."""
     return math.ceil(math.log2(num_levels + 1)) + 1
 
 
-def bit_count(num_parameters: int, num_kept: int | Ints, element_bits: int) -> Floats:
+def _bit_count(num_parameters: int, num_kept: int | Ints, element_bits: int) -> Floats:
     """Return f(r) = log2 C(d, r) + 32 + r * element_bits, the left side of eq:bitQuota, for one r or many."""
     log2_factorial, r = _log2_factorials(num_parameters), np.asarray(num_kept, np.int64)
     index_bits = log2_factorial[-1] - log2_factorial[r] - log2_factorial[num_parameters - r]
@@ -47,7 +47,7 @@ def _log2_factorials(most: int) -> Floats:
     return np.fromiter((math.lgamma(n + 1) for n in range(most + 1)), np.float64, most + 1) / math.log(2)
 
 
-def whole_bit_count(num_parameters: int, element_bits: int) -> Floats:
+def _whole_bit_count(num_parameters: int, element_bits: int) -> Floats:
     """Return what the authors' released code counts for r = 0..d elements [d+1].
 
     That code builds a table, g(r) = g(r-1) + ceil(log2((d - r + 1) / r)) + element_bits from g(0) = 32: log2 C(d, r) as a sum
@@ -61,8 +61,8 @@ def whole_bit_count(num_parameters: int, element_bits: int) -> Floats:
 @lru_cache(maxsize=16)
 def _least_bits_from(num_parameters: int, element_bits: int, whole_bits: bool) -> Floats:
     """Return min_{r' >= r} f(r') for every r [d+1]. f has a peak near r = d; this is non-decreasing, so it can be searched."""
-    counts = bit_count(num_parameters, np.arange(num_parameters + 1), element_bits)
-    counts = whole_bit_count(num_parameters, element_bits) if whole_bits else counts
+    counts = _bit_count(num_parameters, np.arange(num_parameters + 1), element_bits)
+    counts = _whole_bit_count(num_parameters, element_bits) if whole_bits else counts
     return np.asarray(np.minimum.accumulate(counts[::-1])[::-1])
 
 
@@ -107,7 +107,7 @@ class SparseQuantized(NativeCodec):
     @property
     def _width(self) -> int:
         """Bits of one level."""
-        return level_bits(self.num_levels) if self.element_bits is None else self.element_bits
+        return _level_bits(self.num_levels) if self.element_bits is None else self.element_bits
 
     @property
     def _settings(self) -> int:
@@ -181,7 +181,7 @@ class Ideal:
     def decode(self, packet: Packet) -> Vector:
         """Return the update."""
         _, payload = unseal_whole(packet, self.code, 0, lambda _: 32 * packet.num_parameters)
-        return floats(payload, "<f4")
+        return payload_floats(payload, "<f4")
 
 
 CODECS: Final[
@@ -190,9 +190,9 @@ CODECS: Final[
     "sparse_quantized": SparseQuantized,
     "dead_zone": "fedtide.codec.dead_zone:DeadZone",
     "ideal": Ideal,
-    "top_k": "fedtide.codec.published:TopK",
-    "qsgd": "fedtide.codec.published:Qsgd",
-    "sign": "fedtide.codec.published:Sign",
-    "error_feedback": "fedtide.codec.published:ErrorFeedback",
+    "top_k": "fedtide.codec.baselines:TopK",
+    "qsgd": "fedtide.codec.baselines:Qsgd",
+    "sign": "fedtide.codec.baselines:Sign",
+    "error_feedback": "fedtide.codec.baselines:ErrorFeedback",
     "ef21": "fedtide.methods:Ef21",
 }

@@ -1,7 +1,6 @@
 """An experiment: its keys, how it is made and what identifies it."""
 
-from fedtide.config.build import experiment, nearest, read_words
-from fedtide.config.effort import MOST_TICKS
+from fedtide.config.build import experiment, nearest_key, read_words
 from fedtide.config.keys import (
     CodecConfig,
     Data,
@@ -16,12 +15,13 @@ from fedtide.config.keys import (
     dump,
     experiment_argument_files,
     key_value,
-    own_files,
+    own_file_keys,
 )
+from fedtide.config.nested import PART_KEYS, merge_nested, nest, nested_to_dotted, parse_overrides
 from fedtide.config.presets import FRAMEWORKS, METHODS, PRESETS, PROFILES
-from fedtide.config.trees import PART_KEYS, dotted, lay, nest, parse_overrides
 from fedtide.config.values import Count, Decibels, NonNegativeInt, NotNegative, Part, Positive, explain_validation
-from fedtide.core.yaml12 import read_file
+from fedtide.config.workload import MOST_TICKS
+from fedtide.core.yaml12 import read_yaml_file
 
 __all__ = [
     "FRAMEWORKS",
@@ -46,17 +46,17 @@ __all__ = [
     "TimelineConfig",
     "all_keys",
     "digest",
-    "dotted",
     "dump",
     "experiment",
     "experiment_argument_files",
     "explain_validation",
     "key_value",
-    "lay",
-    "nearest",
+    "merge_nested",
+    "nearest_key",
     "nest",
-    "own_files",
+    "nested_to_dotted",
+    "own_file_keys",
     "parse_overrides",
-    "read_file",
     "read_words",
+    "read_yaml_file",
 ]

@@ -13,14 +13,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedtide.config.keys import Experiment, all_keys, dump, has_all_keys
+from fedtide.config.nested import PART_KEYS, merge_nested, nest, parse_overrides, without_replaced_nested
 from fedtide.config.presets import PRESETS
-from fedtide.config.trees import PART_KEYS, lay, nest, parse_overrides, with_room
 from fedtide.config.values import Part, explain_validation
 from fedtide.core.files import files_beside, locate_file
-from fedtide.core.yaml12 import plain_tree, read_file, shown
+from fedtide.core.yaml12 import plain_yaml_tree, read_yaml_file, shown
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import registry, user_code
-from fedtide.parts.arguments import NO_DEFAULT, given_elsewhere, part_parameters
+from fedtide.parts.arguments import NO_DEFAULT, argument_given_elsewhere, part_parameters
 from fedtide.parts.kinds import builtin_parts
 
 # Parts given as Python objects: each becomes its name (`file.py:name`) and arguments, as in an experiment file.
@@ -28,20 +28,20 @@ from fedtide.parts.kinds import builtin_parts
 # So a run knows the source file by its content, and a resume, a study's worker or a node finds the part again.
 
 
-def replaced(tree: Mapping[Any, Any], above: str = "") -> dict[Any, Any]:
+def replaced_part_objects(tree: Mapping[Any, Any], above: str = "") -> dict[Any, Any]:
     """Return a tree of keys, nested or dotted, with names in the place of parts that are Python objects."""
     made: dict[Any, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and not above and key not in PART_KEYS:
-            made[key] = replaced(value, f"{key}.")
+            made[key] = replaced_part_objects(value, f"{key}.")
         elif isinstance(value, (list, tuple)):  # of trackers
             made[key] = [part.entry if isinstance(part, Part) else part for part in value]
         else:
-            made[key] = object_value(f"{above}{key}", value)
+            made[key] = part_object_value(f"{above}{key}", value)
     return made
 
 
-def object_value(key: str, part: Any) -> Any:
+def part_object_value(key: str, part: Any) -> Any:
     """Return what a key is given, with a name (and arguments) in the place of a part that is a Python object."""
     if isinstance(part, Part):
         return part.entry
@@ -67,7 +67,7 @@ def _named(kind: str, part: Any) -> tuple[str, dict[str, Any]]:
         fields = {each.name: getattr(part, each.name) for each in dataclasses.fields(part) if each.init}
         given = {name: value for name, value in fields.items() if name not in _left_open(part)}
         for each in part_parameters(type(part)):
-            if each.name in given and (remedy := given_elsewhere(each)):
+            if each.name in given and (remedy := argument_given_elsewhere(each)):
                 raise FedtideError(f"{kind}: {each.name}={shown(given[each.name])} cannot be given with it: {remedy}")
         return _found(kind, type(part)), given
     if not (inspect.isroutine(part) or inspect.isclass(part)):
@@ -124,7 +124,7 @@ def read_words(words: Iterable[str]) -> dict[str, Any]:
 
 def _read_experiment(path: Path) -> dict[str, Any]:
     """Read an experiment file; files that its parts name are looked for beside it, too."""
-    tree = read_file(path)
+    tree = read_yaml_file(path)
     if tree.keys() & {"axes", "variants"} or tree.keys() >= {"version", "name"}:
         raise FedtideError(
             f"{path} is a study file (it has {shown(', '.join(tree))}), not an experiment: use `fedtide study run {path}`"
@@ -147,7 +147,7 @@ def _beside(kind: str, entry: Any, folder: Path) -> Any:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
         return entry
     args = {name: value for name, value in entry.items() if name != "name"}
-    with user_code.search_folder(folder):
+    with user_code.search_user_folder(folder):
         files = registry.part_argument_files(kind, entry["name"], args)
     full = {
         name: os.path.abspath(locate_file(place, folder))
@@ -170,7 +170,7 @@ def experiment(*given: Mapping[str, Any] | Experiment | str | Path, **keys: Any)
     try:
         return Experiment.model_validate(merged)
     except ValidationError as error:
-        raise FedtideError(explain_validation(error, all_keys(), unknown=nearest)) from None
+        raise FedtideError(explain_validation(error, all_keys(), unknown=nearest_key)) from None
 
 
 def _tree(given: Any) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def _tree(given: Any) -> dict[str, Any]:
         raise FedtideError(
             f"{shown(given)} is no experiment; give a mapping of keys, the path of a file, or an Experiment"
         )
-    return nest(plain_tree(replaced(given)))
+    return nest(plain_yaml_tree(replaced_part_objects(given)))
 
 
 def _on_top(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -193,17 +193,17 @@ def _on_top(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     if not over or has_all_keys(over):
         return over or under
     if not has_all_keys(under):
-        return lay(under, over)
+        return merge_nested(under, over)
     for key in PRESETS:
         if over.get(key) not in (None, under.get(key)):
             raise FedtideError(
                 f"{key}={shown(over[key])} fills in what is left out, and this experiment has every key already "
                 f"({key}={shown(under.get(key))}): give the keys themselves, or begin without it"
             )
-    return lay(with_room(under, over), over)
+    return merge_nested(without_replaced_nested(under, over), over)
 
 
-def nearest(key: str) -> str:
+def nearest_key(key: str) -> str:
     """Say which valid key a wrong one may have meant, or where to look."""
     inside = [name for name in all_keys() if name.startswith(f"{key}.")]
     if inside:

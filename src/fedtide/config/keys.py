@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from fedtide.config import effort
-from fedtide.config.presets import FRAMEWORKS, METHODS, PRESETS, PROFILES, method_problem, scenario
-from fedtide.config.trees import PART_KEYS, lay, with_room
+from fedtide.config import workload
+from fedtide.config.nested import PART_KEYS, merge_nested, without_replaced_nested
+from fedtide.config.presets import FRAMEWORKS, METHODS, PRESETS, PROFILES, load_scenario, method_problem
 from fedtide.config.values import Count, Decibels, Name, NonNegativeInt, NotNegative, Part, Positive, Scale
 from fedtide.core.files import is_own_file
 from fedtide.errors import FedtideError
@@ -39,7 +39,7 @@ OneOrSeveral = Annotated[
 ]
 
 
-Images = Annotated[Count, Field(le=effort.MOST_IMAGES)]
+Images = Annotated[Count, Field(le=workload.MOST_IMAGES)]
 
 
 class _Group(BaseModel):
@@ -74,7 +74,7 @@ class Data(_Group):
 class FleetConfig(_Group):
     """The devices."""
 
-    num_devices: Annotated[Count, Field(le=effort.MOST_DEVICES)] = Field(40, description="N")
+    num_devices: Annotated[Count, Field(le=workload.MOST_DEVICES)] = Field(40, description="N")
     min_duration: NotNegative = Field(0.0, description="T_min; T_k ~ U(T_min, T_max)")
     max_duration: Positive = Field(1.0, description="T_max; times are in units of your choice, the default is T_max")
     duration: Part = _part("uniform", "how long a local training takes")
@@ -195,16 +195,16 @@ class Experiment(_Group):
     def _fill_in(cls, given: Any) -> Any:
         if not isinstance(given, Mapping) or has_all_keys(given):  # whoever has every key was filled in before
             return given
-        filled = lay(_default_parts(), PROFILES.get(str(given.get("profile", "paper")), {}))
+        filled = merge_nested(_default_parts(), PROFILES.get(str(given.get("profile", "paper")), {}))
         preset = FRAMEWORKS.get(str(given.get("framework")), {})
         if isinstance(name := given.get("scenario"), str):
-            world = scenario(name).keys
-            filled = lay(with_room(filled, world), world)
+            world = load_scenario(name).keys
+            filled = merge_nested(without_replaced_nested(filled, world), world)
             preset = _in_units_of(world.get("fleet", {}).get("max_duration", 1.0), preset)
-        filled = lay(filled, _looked_up(preset, lay(lay(filled, preset), given)))
+        filled = merge_nested(filled, _looked_up(preset, merge_nested(merge_nested(filled, preset), given)))
         if (chosen := str(given.get("method"))) in METHODS:
-            filled = lay(filled, METHODS[chosen].keys)
-        return lay(with_room(filled, given), given)
+            filled = merge_nested(filled, METHODS[chosen].keys)
+        return merge_nested(without_replaced_nested(filled, given), given)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Experiment:
@@ -220,9 +220,9 @@ class Experiment(_Group):
                 "give one number or one per device"
             )
         for kind in NAMED:
-            registry.check_name(kind, self.part(kind).name)
+            registry.check_registry_name(kind, self.part(kind).name)
         for tracker in self.tracker:
-            registry.check_name("tracker", tracker.name)
+            registry.check_registry_name("tracker", tracker.name)
         if problem := method_problem(self.method, lambda key: str(key_value(self, key))):
             raise ValueError(problem)
         if (self.learning.local_epochs is None) == (self.learning.local_steps is None):
@@ -232,7 +232,7 @@ class Experiment(_Group):
                 f"learning.evaluate_every={self.learning.evaluate_every:g} is nothing beside timeline.horizon="
                 f"{timeline.horizon:g}; raise it, or say 0 for every aggregation"
             )
-        if problem := effort.beyond_reach(self):
+        if problem := workload.workload_problem(self):
             raise ValueError(problem)
         return self
 
@@ -250,14 +250,14 @@ def _looked_up(preset: Mapping[str, Any], tree: Mapping[str, Any]) -> dict[str, 
                 other, _, leaf = each[1:].partition(".")
                 there = tree.get(other, {})
                 found = there.get(leaf) if isinstance(there, Mapping) else None
-                preset = lay(preset, {group: {name: all_keys()[each[1:]].default if found is None else found}})
+                preset = merge_nested(preset, {group: {name: all_keys()[each[1:]].default if found is None else found}})
     return dict(preset)
 
 
 def _in_units_of(longest: float, preset: dict[str, Any]) -> dict[str, Any]:
     """Return a framework with the times that it gives, which are those of T_max = 1, in those of a world's T_max."""
     every = preset.get("learning", {}).get("evaluate_every")
-    return preset if every is None else lay(preset, {"learning": {"evaluate_every": every * longest}})
+    return preset if every is None else merge_nested(preset, {"learning": {"evaluate_every": every * longest}})
 
 
 @functools.cache
@@ -306,7 +306,7 @@ def dump(experiment: Experiment) -> dict[str, Any]:
     return experiment.model_dump(mode="json")
 
 
-def own_files(experiment: Experiment) -> dict[str, str]:
+def own_file_keys(experiment: Experiment) -> dict[str, str]:
     """Return the keys that name a file of the user's own, there or not, each with the name (`file.py:attribute`)."""
     names = {kind.key: experiment.part(name).name for name, kind in NAMED.items()}
     return {key: name for key, name in names.items() if is_own_file(name)}

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedtide.config.trees import nest
-from fedtide.core.yaml12 import read_file, shown
+from fedtide.config.nested import nest
+from fedtide.core.yaml12 import read_yaml_file, shown
 from fedtide.errors import FedtideError, did_you_mean
 
 PRESETS = ("scenario", "framework", "method", "profile")  # keys that fill in others, and change no result themselves
@@ -106,23 +106,23 @@ class Scenario(NamedTuple):
     keys: dict[str, Any]  # what it fills in, nested
 
 
-def folder() -> Path:
+def _folder() -> Path:
     """Return where the scenario files are: in the package, which is installed as files."""
     return Path(__file__).parents[1] / "scenarios"
 
 
 def scenario_names() -> list[str]:
     """Return the names of all scenarios; the paper's own cell comes first."""
-    return sorted((path.stem for path in folder().glob("*.yaml")), key=lambda name: (name != "paper", name))
+    return sorted((path.stem for path in _folder().glob("*.yaml")), key=lambda name: (name != "paper", name))
 
 
-def scenario(name: str) -> Scenario:
+def load_scenario(name: str) -> Scenario:
     """Return a scenario by its name; one line if there is none, or its file is not what it should be."""
     known = scenario_names()
     if name not in known:
         hint = did_you_mean(name.lower().replace("-", "_"), known, "see `fedtide scenario list`.")
         raise FedtideError(f"scenario={shown(name)} is not known; {hint} There are {', '.join(known)}")
-    return copy.deepcopy(_read(folder() / f"{name}.yaml"))
+    return copy.deepcopy(_read(_folder() / f"{name}.yaml"))
 
 
 @functools.cache
@@ -130,4 +130,4 @@ def _read(path: Path) -> Scenario:
     """Read a scenario file; a study of many runs asks for it again and again."""
     text = path.read_text(encoding="utf-8")
     about = text.partition("\n")[0].removeprefix("# ")
-    return Scenario(path.stem, about, text, nest(read_file(path, "scenario")))
+    return Scenario(path.stem, about, text, nest(read_yaml_file(path, "scenario")))

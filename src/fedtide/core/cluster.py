@@ -22,7 +22,7 @@ class Cluster(NamedTuple):
     close: Callable[[], None]  # the connection; with it the workers, if they were started for it
 
 
-def connect(asked: str, key: str, address: str | None, workers: int, **local: Any) -> Cluster:
+def connect_cluster(asked: str, key: str, address: str | None, workers: int, **local: Any) -> Cluster:
     """Connect to the scheduler at `address`, or start `workers` processes of one thread; raise if there is none.
 
     asked: who needs Dask, key: what gives the address, for the error's line. local: what else a cluster here is made with.
@@ -58,7 +58,7 @@ def connect(asked: str, key: str, address: str | None, workers: int, **local: An
 
 def dask_setup(worker: Any) -> None:
     """Begin in a worker process that was started here; Dask calls this by its name."""
-    signals.leave_to_parent()
+    signals.leave_signals_to_parent()
 
 
 def require_dask(asked: str) -> None:
@@ -70,7 +70,7 @@ def require_dask(asked: str) -> None:
 
 
 @contextlib.contextmanager
-def apart() -> Iterator[None]:
+def starting_cluster_workers() -> Iterator[None]:
     """Start workers that hear no Ctrl-C, which is for this process, and import no script of the user's.
 
     The script may be standard input, or start the study again.
@@ -78,14 +78,14 @@ def apart() -> Iterator[None]:
     script = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
-        with deaf(signal.SIGINT):
+        with cluster_ignores_signal(signal.SIGINT):
             yield
     finally:
         sys.modules["__main__"] = script
 
 
 @contextlib.contextmanager
-def deaf(number: int) -> Iterator[None]:
+def cluster_ignores_signal(number: int) -> Iterator[None]:
     """Let processes that are started within not hear a signal; this one hears it afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
     try:

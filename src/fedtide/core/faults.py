@@ -44,7 +44,7 @@ _TOO_BIG = re.compile(
 )
 
 
-def said(error: BaseException) -> str:
+def fault_message(error: BaseException) -> str:
     """Return what an exception says, in one line; nothing if even that raises."""
     try:
         return " ".join(str(error).split())
@@ -52,13 +52,13 @@ def said(error: BaseException) -> str:
         return ""
 
 
-def error_text(error: BaseException) -> str:
+def fault_text(error: BaseException) -> str:
     """Return an exception as `Kind: what it says`."""
-    text = said(error)
+    text = fault_message(error)
     return f"{type(error).__name__}{': ' if text else ''}{text[:300]}"
 
 
-def explain(error: BaseException, about: str | None = None) -> tuple[str, int]:
+def explain_fault(error: BaseException, about: str | None = None) -> tuple[str, int]:
     """Return the line that tells a user what happened, and the exit code. about: what an error of the machine is about."""
     line, code = _explain(error, about)
     line = re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: repr(found.group())[1:-1], line)
@@ -68,33 +68,36 @@ def explain(error: BaseException, about: str | None = None) -> tuple[str, int]:
 
 def _explain(error: BaseException, about: str | None) -> tuple[str, int]:
     if isinstance(error, FedtideError):
-        text, cause = said(error) or type(error).__name__, machine(error)
+        text, cause = fault_message(error) or type(error).__name__, underlying_machine_fault(error)
         if cause is not None and "damaged" in text:  # what the machine refuses to read is not damaged
             return _explain(cause, about)
         return text, error.exit_code
     own = _own_file(error)
     if own is not None:
-        return f"your own code raised {error_text(error)} ({own}); correct it there", TrainingError.exit_code
+        return f"your own code raised {fault_text(error)} ({own}); correct it there", TrainingError.exit_code
     if isinstance(error, MemoryError):
-        text = f" ({said(error)})" if said(error) else ""
+        text = f" ({fault_message(error)})" if fault_message(error) else ""
         return f"this machine has not enough memory{text}: {_MEMORY}", MACHINE
-    if isinstance(error, OverflowError) or (isinstance(error, ValueError) and _TOO_BIG.search(said(error))):
-        return f"a number is too large for this machine ({said(error)}): lower the sizes that you gave", MACHINE
+    if isinstance(error, OverflowError) or (isinstance(error, ValueError) and _TOO_BIG.search(fault_message(error))):
+        return (
+            f"a number is too large for this machine ({fault_message(error)}): lower the sizes that you gave",
+            MACHINE,
+        )
     if isinstance(error, RecursionError):
-        return f"something is nested too deeply for Python ({said(error)}): make what you gave flatter", 2
+        return f"something is nested too deeply for Python ({fault_message(error)}): make what you gave flatter", 2
     if isinstance(error, UnicodeError):
-        return f"a name or a text is not UTF-8 ({said(error)}): write it so", 2
+        return f"a name or a text is not UTF-8 ({fault_message(error)}): write it so", 2
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("fedtide"):
         return f"this installation lacks the package {error.name!r}: install fedtide again", MACHINE
     if about is not None and not isinstance(error, OSError):
-        return f"{about}: {said(error)}; it was closed by a policy of your own, or by whoever called", MACHINE
+        return f"{about}: {fault_message(error)}; it was closed by a policy of your own, or by whoever called", MACHINE
     if isinstance(error, OSError) and error.errno is not None:
         names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
         what = about or " and ".join(names)
         told = f"{what}: {fault_reason(error)}" if what else f"{fault_reason(error)} ({_where(error)})"
-        return f"{told}; {remedy(error)}", MACHINE
+        return f"{told}; {fault_remedy(error)}", MACHINE
     return (
-        f"this is a defect of fedtide, not of what you gave: {error_text(error)} ({_where(error)}); set FEDTIDE_TRACEBACK=1 "
+        f"this is a defect of fedtide, not of what you gave: {fault_text(error)} ({_where(error)}); set FEDTIDE_TRACEBACK=1 "
         "to see how it came to it, and report it with the command",
         1,
     )
@@ -102,15 +105,15 @@ def _explain(error: BaseException, about: str | None) -> tuple[str, int]:
 
 def fault_reason(error: OSError) -> str:
     """Return why the machine refused, in its own words."""
-    return (error.strerror or said(error) or type(error).__name__).rstrip(".")
+    return (error.strerror or fault_message(error) or type(error).__name__).rstrip(".")
 
 
-def remedy(error: OSError) -> str:
+def fault_remedy(error: OSError) -> str:
     """Return what to do when the machine refused."""
     return _REMEDIES.get(error.errno or 0, "check it, and try again")
 
 
-def machine(error: BaseException) -> BaseException | None:
+def underlying_machine_fault(error: BaseException) -> BaseException | None:
     """Return the refusal of the machine that an error of ours came from, if it did: then no file is to blame."""
     seen: BaseException | None = error
     while seen is not None:

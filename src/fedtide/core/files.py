@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedtide.core.faults import fault_reason, remedy
+from fedtide.core.faults import fault_reason, fault_remedy
 from fedtide.errors import FedtideError, RunFolderError
 
 # Files that are never half written.
@@ -23,44 +23,44 @@ _LEFT_SECONDS = 3600.0  # a write takes moments: what is older was left by a pro
 _HEAD_BYTES = 100_000  # of a file, by which its kind is recognised
 
 
-def machine_fault(path: Path, doing: str, error: OSError) -> RunFolderError:
+def file_fault(path: Path, doing: str, error: OSError) -> RunFolderError:
     """Return the error for a file that the machine does not let us read or write: its reason and what to do.
 
     The file itself may be as good as ever.
     """
-    return RunFolderError(f"{path} cannot be {doing} ({fault_reason(error)}): {remedy(error)}")
+    return RunFolderError(f"{path} cannot be {doing} ({fault_reason(error)}): {fault_remedy(error)}")
 
 
-def is_there(path: Path) -> bool:
+def file_is_there(path: Path) -> bool:
     """Say whether something has this name; raise if the machine does not tell."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise machine_fault(path, "read", error) from error
+        raise file_fault(path, "read", error) from error
     except ValueError as error:  # a null byte in the name
         raise RunFolderError(f"{str(path)!r} cannot be a file's name ({error}): choose another") from error
     return True
 
 
-def aside_of(path: Path) -> Path:
-    """Return a name beside a file under which it can be written first; `leftovers` knows such names."""
+def _aside_of(path: Path) -> Path:
+    """Return a name beside a file under which it can be written first; `leftover_files` knows such names."""
     return path.with_name(f".{path.name}.fedtide-{os.getpid()}-{secrets.token_hex(4)}.part")
 
 
-def leftovers(folder: Path) -> Iterator[Path]:
+def leftover_files(folder: Path) -> Iterator[Path]:
     """Yield the files in a folder that a fedtide process wrote aside."""
     return folder.glob(".*.fedtide-*-" + "[0-9a-f]" * 8 + ".part")  # nobody else names files so
 
 
 def write_output(path: Path, content: bytes, kind: bytes, what: str) -> None:
     """Write a file that a user named; raise if that would replace a file of another kind."""
-    refuse_other_kind(path, kind, what)
+    refuse_other_file_kind(path, kind, what)
     write_atomically(path, content)
 
 
-def refuse_other_kind(path: Path, kind: bytes, what: str) -> None:
+def refuse_other_file_kind(path: Path, kind: bytes, what: str) -> None:
     """Raise if something else than `what` has this name. kind: a pattern that such files match at their beginning."""
     if not os.path.lexists(path):
         return
@@ -72,14 +72,14 @@ def refuse_other_kind(path: Path, kind: bytes, what: str) -> None:
         with open(path, "rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError as error:
-        raise machine_fault(path, "read", error) from error
+        raise file_fault(path, "read", error) from error
     if not re.match(kind, head, re.DOTALL):
         raise FedtideError(f"{path} is there and is not {what}: name another file, or move that one away")
 
 
 def require_writable(path: Path) -> None:
     """Raise if no folder can be made there, or written to: before hours of runs, not after."""
-    above = next(each for each in (path, *path.absolute().parents) if is_there(each))
+    above = next(each for each in (path, *path.absolute().parents) if file_is_there(each))
     if not above.is_dir() or not os.access(above, os.W_OK):
         why = "no right to write in it" if above.is_dir() else "it is no folder"
         raise RunFolderError(
@@ -89,7 +89,7 @@ def require_writable(path: Path) -> None:
 
 def write_atomically(path: Path, content: bytes | memoryview) -> None:
     """Write aside, sync, rename: the file is the old one or the new one, never half of it."""
-    aside = aside_of(path)
+    aside = _aside_of(path)
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):  # the rename would take its place
         raise RunFolderError(f"{path} is a pipe or a device, which a file may not replace: name a file")
     try:
@@ -103,12 +103,12 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
             aside.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise machine_fault(path, "written", error) from error
+        raise file_fault(path, "written", error) from error
 
 
 def remove_temporary(folder: Path) -> None:
     """Remove what processes that are gone left half written in a folder; what is being written stays."""
-    for path in leftovers(folder):
+    for path in leftover_files(folder):
         with contextlib.suppress(OSError):  # gone meanwhile, or not ours to remove
             if time.time() - path.stat().st_mtime > _LEFT_SECONDS:
                 path.unlink()

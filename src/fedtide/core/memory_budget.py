@@ -11,20 +11,20 @@ from pathlib import Path
 from fedtide.errors import FedtideError
 
 
-def require(num_bytes: float, what: str, remedy: str) -> None:
+def require_memory(num_bytes: float, what: str, remedy: str) -> None:
     """Raise if `what` needs more memory than there is. remedy: what to do instead."""
-    free = available_bytes()
+    free = _available_bytes()
     if free is not None and num_bytes > free:
-        raise FedtideError(f"{what} would need {size(num_bytes)} of memory, and {size(free)} are free: {remedy}")
+        raise FedtideError(f"{what} would need {_size(num_bytes)} of memory, and {_size(free)} are free: {remedy}")
 
 
-def available_bytes() -> int | None:
+def _available_bytes() -> int | None:
     """Return how many bytes this process may still take, by the least of what machine, container and limits allow."""
     found = [each for each in (_machine(), _container(), _limit()) if each is not None]
     return max(min(found), 0) if found else None
 
 
-def size(num_bytes: float) -> str:
+def _size(num_bytes: float) -> str:
     """Return a number of bytes for people."""
     units = ("bytes", "kB", "MB", "GB", "TB", "PB")
     power = min(int(math.log10(max(num_bytes, 1)) / 3), len(units) - 1)

@@ -1,7 +1,8 @@
 """Ctrl-C and SIGTERM: the command line asks a run to stop, once; it is saved and ends.
 
-`install` makes both raise KeyboardInterrupt in the main thread. A second one shortly after the first is let pass, since
-the run is being saved just then. Until `ready` and after `leave` there is nothing to save, and the process ends at once.
+`install_signals` makes both raise KeyboardInterrupt in the main thread. A second one shortly after the first is let pass, since
+the run is being saved just then. Until `signals_raise` and after `leave_signals` there is nothing to save, and the process ends at
+once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _asked: int | None = None  # the signal
 _asked_at = 0.0
 
 
-def install() -> None:
+def install_signals() -> None:
     """Take Ctrl-C, SIGTERM and the end of the terminal in hand; what the caller of this process ignores stays ignored."""
     global _at_once, _installed
     _at_once = _installed = True
@@ -44,13 +45,13 @@ def install() -> None:
     atexit.register(_ignore)  # the last of all: later, Python would let a signal kill it, done as it is
 
 
-def ready() -> None:
+def signals_raise() -> None:
     """From now on there is something to save or to clean up: raise KeyboardInterrupt."""
     global _at_once
     _at_once = False
 
 
-def leave_to_parent() -> None:
+def leave_signals_to_parent() -> None:
     """In a worker process: Ctrl-C is for its parent, which ends it; a KeyboardInterrupt here is raised by code."""
     global _installed
     _installed = True
@@ -62,14 +63,14 @@ def stop_requested() -> bool:
     return _asked is not None
 
 
-def foreign(error: BaseException) -> bool:
+def is_foreign_signal(error: BaseException) -> bool:
     """Say whether a KeyboardInterrupt is nobody's at the keyboard: raised by code, not by a signal that we handle."""
     return isinstance(error, KeyboardInterrupt) and _installed and _asked is None
 
 
-def wanted(error: BaseException) -> bool:
+def stop_was_wanted(error: BaseException) -> bool:
     """Say whether this is the end that somebody asked for, whatever the error looks like by now."""
-    return stop_requested() or (isinstance(error, KeyboardInterrupt) and not foreign(error))
+    return stop_requested() or (isinstance(error, KeyboardInterrupt) and not is_foreign_signal(error))
 
 
 def raise_if_stopped() -> None:
@@ -78,12 +79,12 @@ def raise_if_stopped() -> None:
         raise KeyboardInterrupt
 
 
-def exit_code() -> int:
+def signal_exit_code() -> int:
     """Return 130 after Ctrl-C, 143 after SIGTERM: 128 and the number of the signal."""
     return 128 + (_asked if _asked is not None else int(signal.SIGINT))
 
 
-def leave() -> None:
+def leave_signals() -> None:
     """On the way out: a signal ends the process at once; one that was asked to stop already hears no more."""
     global _at_once
     _at_once = True

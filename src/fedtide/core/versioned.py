@@ -37,15 +37,15 @@ class VersionedArray:
         self._here, self._tally = (index, before, newer), None
         array[index] = values
         if newer._tally is not None:
-            came = {values: len(before)} if isinstance(values, int) else counts(values)
-            _recount(newer._tally, counts(before), came if len(before) else {})
+            came = {values: len(before)} if isinstance(values, int) else versioned_counts(values)
+            _recount(newer._tally, versioned_counts(before), came if len(before) else {})
         return newer
 
     @property
     def tally(self) -> Mapping[int, int]:
         """How often each number is there; counted once, and from then on with every change."""
         if self._tally is None:
-            self._tally = counts(self._array())
+            self._tally = versioned_counts(self._array())
         return self._tally
 
     def _array(self) -> Ints:
@@ -81,7 +81,7 @@ class VersionedArray:
         return found
 
 
-def counts(values: Ints) -> dict[int, int]:
+def versioned_counts(values: Ints) -> dict[int, int]:
     """Return how often each number is there [m]."""
     least = int(values.min()) if len(values) > _FEW else 0
     if len(values) <= _FEW or int(values.max()) - least > 2 * len(values):

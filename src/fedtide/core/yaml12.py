@@ -68,7 +68,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return int(text, 0) if text.startswith(("0o", "0x")) else int(text)
 
     def construct_yaml_float(self, node: Any) -> float:
-        """Return a float, which `plain_tree` refuses if it is not finite."""
+        """Return a float, which `plain_yaml_tree` refuses if it is not finite."""
         return float(re.sub(r"_|\.(?=[iInN])", "", node.value))
 
 
@@ -88,7 +88,7 @@ def parse_yaml(text: str, where: str = "") -> Any:
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         told = [str(part) for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part]
         raise ConfigSyntaxError(place + " ".join((", ".join(told) or str(error)).split())[:300]) from error
-    return plain_tree(tree, where)
+    return plain_yaml_tree(tree, where)
 
 
 def _check_events(text: str) -> None:
@@ -106,7 +106,7 @@ def _check_events(text: str) -> None:
         raise ConfigSyntaxError(f"line {event.start_mark.line + 1}: {problem}")
 
 
-def read_file(path: Path, kind: str = "experiment") -> dict[str, Any]:
+def read_yaml_file(path: Path, kind: str = "experiment") -> dict[str, Any]:
     """Read an experiment file (YAML), or one of another kind."""
     named = str(path) if str(path).isprintable() else shown(str(path))
     try:
@@ -126,7 +126,7 @@ def read_file(path: Path, kind: str = "experiment") -> dict[str, Any]:
     return tree
 
 
-def parse_word(word: str) -> tuple[str, Any]:
+def parse_yaml_word(word: str) -> tuple[str, Any]:
     """Return key and value of a `key=value` word (the value in YAML)."""
     name, equals, text = word.partition("=")
     name = name.strip()
@@ -162,7 +162,7 @@ def to_yaml(tree: Any) -> str:
     return text
 
 
-def in_line(value: Any) -> str:
+def yaml_in_line(value: Any) -> str:
     """Return a value as YAML in one line, as a label shows it."""
     style = '"' if isinstance(value, str) and not value.isprintable() else None  # with its line ends escaped
     text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, default_style=style, width=1e9)
@@ -172,7 +172,7 @@ def in_line(value: Any) -> str:
 # ---- data from Python
 
 
-def plain_tree(value: Any, where: str = "") -> Any:
+def plain_yaml_tree(value: Any, where: str = "") -> Any:
     """Return nested data as plain dict, list, str, int, float, bool and None; raise with the key of what is none of them."""
     return _plain(value, where, 0, itertools.count())
 

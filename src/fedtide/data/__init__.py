@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from fedtide.data.adapters import from_huggingface, from_torchvision
-from fedtide.data.fetch import OfficialSet, Say, Whereabouts, obtain, whereabouts
-from fedtide.data.holdings import label_counts
+from fedtide.data.fetch import OfficialSet, Say, Whereabouts, fetch_files, fetched_whereabouts
+from fedtide.data.holdings import holding_label_counts
 from fedtide.data.partition import PARTITIONS, dirichlet, iid, natural, shards, slow_labels, speed_sizes
-from fedtide.data.synthetic import drawn, synthetic
+from fedtide.data.synthetic import synthetic, synthetic_shapes
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
 from fedtide.types import Dataset
@@ -26,8 +26,8 @@ __all__ = [
     "fetched",
     "from_huggingface",
     "from_torchvision",
+    "holding_label_counts",
     "iid",
-    "label_counts",
     "load",
     "natural",
     "shards",
@@ -47,7 +47,7 @@ DATASETS: Final[dict[str, Callable[..., Dataset] | str]] = {
     "emnist": "fedtide.data.mnist:emnist",
     "femnist": "fedtide.data.mnist:femnist",
     "speech_commands": "fedtide.data.speech:speech_commands",
-    "synthetic": drawn,
+    "synthetic": synthetic_shapes,
     "npz": "fedtide.data.adapters:npz",
     "image_folder": "fedtide.data.adapters:image_folder",
 }
@@ -77,5 +77,5 @@ def fetched(name: str, folder: Path | None, say: Say | None) -> Whereabouts:
         raise FedtideError(f"{name} is not downloaded by fedtide: only {', '.join(_FETCHED)} are; see docs/data.md")
     wanted: OfficialSet = registry.find_part("data", name, _FETCHED)
     if say is not None:
-        obtain(wanted, folder, say)
-    return whereabouts(wanted, folder)
+        fetch_files(wanted, folder, say)
+    return fetched_whereabouts(wanted, folder)

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.core.faults import said
-from fedtide.core.memory_budget import require
-from fedtide.data.dataset import MOST_CHANNELS, Channels, NumTest, NumTrain, dataset, first_samples, in_turn
-from fedtide.data.fetch import Bytes, regular
+from fedtide.core.faults import fault_message
+from fedtide.core.memory_budget import require_memory
+from fedtide.data.dataset import MOST_CHANNELS, Channels, NumTest, NumTrain, dataset, dataset_in_turn, first_samples
+from fedtide.data.fetch import Bytes, regular_fetched_file
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Samples
@@ -55,7 +55,9 @@ def _arrays(path: Path) -> dict[str, Any]:
         raise DataError(f"npz: there is no file {path}; {remedy}, or correct data.name.path")
     try:
         with zipfile.ZipFile(path) as archive:
-            require(2.0 * sum(member.file_size for member in archive.infolist()), f"reading {path}", "make it smaller")
+            require_memory(
+                2.0 * sum(member.file_size for member in archive.infolist()), f"reading {path}", "make it smaller"
+            )
         with np.load(path, allow_pickle=False) as arrays:
             if missing := [name for name in _NAMES if name not in arrays]:
                 raise DataError(
@@ -63,7 +65,7 @@ def _arrays(path: Path) -> dict[str, Any]:
                 )
             return {name: arrays[name] for name in (*_NAMES, "owners") if name in arrays}
     except (*_BROKEN, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} cannot be read as arrays of numbers ({said(error)}); {remedy}") from error
+        raise DataError(f"{path} cannot be read as arrays of numbers ({fault_message(error)}); {remedy}") from error
 
 
 # A data set of picture files in a folder.
@@ -109,7 +111,7 @@ def _label_folders(folder: Path) -> list[str]:
 
 def _pictures(folder: Path, labels: list[str]) -> list[tuple[Path, int]]:
     """Return the pictures of a part with their labels, taken from the labels in turn: the first so many are even."""
-    found = in_turn(
+    found = dataset_in_turn(
         [
             [(path, number) for path in sorted((folder / name).glob("*")) if path.suffix.lower() in _ENDS]
             for number, name in enumerate(labels)
@@ -123,7 +125,7 @@ def _pictures(folder: Path, labels: list[str]) -> list[tuple[Path, int]]:
 def _samples(places: list[tuple[Path, int]], mode: str, size: tuple[int, int]) -> Samples:
     """Return the pictures as bytes [n h w channels] with their labels [n]."""
     shape = (len(places), size[1], size[0], *([] if mode == "L" else [3]))
-    require(3.0 * np.prod(shape, dtype=float), f"reading {len(places):,} pictures", "use fewer or smaller ones")
+    require_memory(3.0 * np.prod(shape, dtype=float), f"reading {len(places):,} pictures", "use fewer or smaller ones")
     images: Bytes = np.empty(shape, np.uint8)
     for at, (place, _) in enumerate(places):
         images[at] = _picture(place, mode, size)
@@ -154,10 +156,12 @@ def _opened(place: Path) -> Iterator[Any]:
     from PIL import Image  # matplotlib brings it; only pictures need it
 
     try:
-        with Image.open(regular(place), formats=_FORMATS) as picture:
+        with Image.open(regular_fetched_file(place), formats=_FORMATS) as picture:
             yield picture
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-        raise DataError(f"{place} cannot be read as a picture ({said(error)}): replace it or take it away") from error
+        raise DataError(
+            f"{place} cannot be read as a picture ({fault_message(error)}): replace it or take it away"
+        ) from error
 
 
 # Data sets of other packages, handed over from Python: torchvision's and Hugging Face's, known by what they can do.

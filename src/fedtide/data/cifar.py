@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fedtide.core.faults import error_text
+from fedtide.core.faults import fault_text
 from fedtide.data import fetch
 from fedtide.data.dataset import (
     Folder,
@@ -21,7 +21,7 @@ from fedtide.data.dataset import (
     dataset,
     first_samples,
 )
-from fedtide.data.fetch import Bytes, OfficialSet, Raw, registered, to_stderr
+from fedtide.data.fetch import Bytes, OfficialSet, Raw, fetchable_files, say_fetching
 from fedtide.data.unpickle import read_pickle
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
@@ -51,7 +51,7 @@ def _batches(
     version, found = versions[0], dict[str, Raw]()
     for version in versions:
         ended, archive = [f"{name}{version.end}" for name in names], folder / version.archive
-        found = fetch.read_files(folder, ended) or fetch.read_files(folder / version.folder, ended)
+        found = fetch.read_fetched_files(folder, ended) or fetch.read_fetched_files(folder / version.folder, ended)
         if not found and archive.is_file():
             if version.md5 is not None:
                 fetch.check_md5(archive, version.md5)
@@ -107,7 +107,7 @@ _CIFAR10_VERSIONS: Final = (
 )
 
 
-def raw_parts(batch: Callable[[str], _Batch]) -> dict[str, Raw]:
+def _raw_parts(batch: Callable[[str], _Batch]) -> dict[str, Raw]:
     """Return the raw files of both parts, from what reads a batch by its name."""
     raws: dict[str, Raw] = {}
     for part, names in (("train", TRAIN_BATCHES), ("test", (TEST,))):
@@ -126,8 +126,8 @@ CIFAR10: Final = OfficialSet(
     ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
     "data_batch_1 to 5 and test_batch (.bin, or the Python version), there or in cifar-10-batches-bin or "
     "cifar-10-batches-py, or the archive cifar-10-binary.tar.gz or cifar-10-python.tar.gz",
-    lambda folder: raw_parts(_batches(folder, _CIFAR10_VERSIONS, (*TRAIN_BATCHES, TEST), ("labels",), "labels")),
-    registered("cifar10"),
+    lambda folder: _raw_parts(_batches(folder, _CIFAR10_VERSIONS, (*TRAIN_BATCHES, TEST), ("labels",), "labels")),
+    fetchable_files("cifar10"),
 )
 
 
@@ -135,7 +135,7 @@ def cifar10(
     folder: Folder = None,
     num_train: NumTrain = None,
     num_test: NumTest = None,
-    say: Tell = to_stderr,
+    say: Tell = say_fetching,
     images: WithImages = True,
 ) -> Dataset:
     """Small photographs of ten kinds of things: 50,000 for training and 10,000 for the test, 32 x 32 in colour.
@@ -143,7 +143,7 @@ def cifar10(
     Images uint8 [n 3 32 32], each byte standing for (byte/255 - mean)/std of its channel; labels uint8 [n].
     """
     values = byte_values(MEAN, STD)
-    pixels, labels, source = fetch.obtain_pairs(CIFAR10, folder, say, images, lambda raw: np.frombuffer(raw, np.uint8))
+    pixels, labels, source = fetch.fetch_pairs(CIFAR10, folder, say, images, lambda raw: np.frombuffer(raw, np.uint8))
     train, test = (
         Samples(_pictures(part, len(answers)), answers, values) for part, answers in zip(pixels, labels, strict=True)
     )
@@ -179,7 +179,7 @@ def cifar100(
 
     From the official files; archives are checked by their MD5, loose files by their structure. Images uint8 [n 3 32 32].
     """
-    place = fetch.named_folder("CIFAR-100", folder, _HOLDS, _GET)
+    place = fetch.fetch_folder("CIFAR-100", folder, _HOLDS, _GET)
     values = byte_values(_MEAN, _STD)
     kinds = ("coarse_labels", "fine_labels")
     try:
@@ -210,7 +210,7 @@ def svhn(folder: Folder = None, num_train: NumTrain = None, num_test: NumTest = 
     From the official files (format 2), checked by their MD5. Images uint8 [n 3 32 32], normalised by mean and deviation of
     the training images; the label 10, which the files have for zero, is 0.
     """
-    place = fetch.named_folder("SVHN", folder, _SVHN_HOLDS, _SVHN_GET)
+    place = fetch.fetch_folder("SVHN", folder, _SVHN_HOLDS, _SVHN_GET)
     train, test = (_svhn_part(place / name, md5) for name, md5 in SVHN_MD5.items())
     made = dataset("svhn", f"{place}", train, test, channels="first", num_labels=10)
     return first_samples(made, num_train, num_test)
@@ -227,4 +227,4 @@ def _svhn_part(path: Path, md5: str) -> Samples:
         images, labels = np.asarray(found["X"]), np.asarray(found["y"]).ravel()
         return Samples(images.transpose(3, 2, 0, 1), labels.astype(np.uint8) % 10)
     except Exception as error:  # a damaged file can raise nearly anything
-        raise DataError(f"{path} cannot be read ({error_text(error)}); get it anew") from error
+        raise DataError(f"{path} cannot be read ({fault_text(error)}); get it anew") from error

@@ -29,7 +29,7 @@ Tell = Annotated[Say, arg("told what is fetched", key="run.say")]
 WithImages = Annotated[bool, arg("false: labels are enough, where they are at hand", key="run.images")]
 
 
-def check_range(name: str, value: float, least: float, most: float = math.inf) -> None:
+def check_data_range(name: str, value: float, least: float, most: float = math.inf) -> None:
     """Raise if a number is smaller or larger than it may be, infinite, or not a number."""
     if not (least <= value <= most and math.isfinite(value)):
         bounds = f"at least {least}" if math.isinf(most) else f"from {least} to {most}"
@@ -38,7 +38,7 @@ def check_range(name: str, value: float, least: float, most: float = math.inf) -
 
 def first_items(items: Items, num: int | None, name: str) -> Items:
     """Return the first so many; None: all of them."""
-    check_range(name, len(items) if num is None else num, 1, len(items))
+    check_data_range(name, len(items) if num is None else num, 1, len(items))
     return items[:num]
 
 
@@ -51,7 +51,7 @@ def first_samples(whole: Dataset, num_train: int | None, num_test: int | None) -
     return whole._replace(train=train, test=test, owners=None if whole.owners is None else whole.owners[:num_train])
 
 
-def in_turn(columns: Sequence[Sequence[Item]]) -> list[Item]:
+def dataset_in_turn(columns: Sequence[Sequence[Item]]) -> list[Item]:
     """Return the items of several lists, one of each in turn, so that the first ones are spread evenly over the lists."""
     nothing = object()
     return [item for item in chain.from_iterable(zip_longest(*columns, fillvalue=nothing)) if item is not nothing]  # type: ignore[misc]
@@ -193,7 +193,7 @@ def _wrong_samples(samples: Samples, num_labels: int, may_be_empty: bool) -> str
             f"images {images.dtype}{list(images.shape)} and labels {labels.dtype}{list(labels.shape)}: give float32 or uint8 "
             "[n channels height width] and whole numbers [n]"
         )
-    if wrong := wrong_values(samples):
+    if wrong := wrong_dataset_values(samples):
         return wrong
     if not len(labels):
         return None if may_be_empty else f"no samples: give at least one, labels 0 to {num_labels - 1}"
@@ -204,7 +204,7 @@ def _wrong_samples(samples: Samples, num_labels: int, may_be_empty: bool) -> str
     return None
 
 
-def wrong_values(samples: Samples) -> str | None:
+def wrong_dataset_values(samples: Samples) -> str | None:
     """Say why images [n c h w] and the values of their bytes do not go together, and what to do; None if they do."""
     images, values = samples.images, samples.values
     if images.dtype != np.uint8:

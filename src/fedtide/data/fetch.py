@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.core.faults import fault_reason, said
+from fedtide.core.faults import fault_message, fault_reason
 from fedtide.core.files import write_atomically
 from fedtide.errors import DataError, RunFolderError
 
@@ -34,12 +34,12 @@ MOST_FILE_BYTES: Final = 1 << 30  # that are read of one file; the largest, of E
 _CONNECT_SECONDS, _READ_SECONDS = 4.0, 30.0  # how long a mirror may be silent
 
 
-def to_stderr(message: str) -> None:
+def say_fetching(message: str) -> None:
     """Print a message where it cannot get between the results."""
     print(message, file=sys.stderr, flush=True)
 
 
-def cache_folder() -> Path:
+def _cache_folder() -> Path:
     """Return fedtide's cache folder: $FEDTIDE_CACHE, else the place where this platform keeps caches."""
     import platformdirs  # here, since a run on other data needs no cache
 
@@ -64,7 +64,7 @@ def gunzip(data: Raw, limit: int) -> Raw:
     return raw
 
 
-def read_whole(path: Path) -> bytearray:
+def read_fetched_file(path: Path) -> bytearray:
     """Return a file's bytes such that an array over them can be written to without a copy."""
     data = bytearray(min(path.stat().st_size, MOST_FILE_BYTES))
     with path.open("rb") as file:
@@ -72,9 +72,9 @@ def read_whole(path: Path) -> bytearray:
     return data
 
 
-def read_files(folder: Path, names: Iterable[str]) -> dict[str, Raw]:
+def read_fetched_files(folder: Path, names: Iterable[str]) -> dict[str, Raw]:
     """Return the files of these names that a folder has."""
-    return {name: read_whole(path) for name in names if (path := folder / name).is_file()}
+    return {name: read_fetched_file(path) for name in names if (path := folder / name).is_file()}
 
 
 def archive_members(path: Path, names: Collection[str]) -> dict[str, Raw]:
@@ -94,7 +94,7 @@ def archive_members(path: Path, names: Collection[str]) -> dict[str, Raw]:
     return found
 
 
-def regular(path: Path) -> Path:
+def regular_fetched_file(path: Path) -> Path:
     """Return a path as it is; raise if something lies there that is no file: a pipe would be waited for without end."""
     if path.exists() and not path.is_file():
         raise DataError(f"{path} is no file but a folder, a pipe or a device: take it away")
@@ -109,13 +109,13 @@ def check_md5(path: Path, expected: str) -> None:
         raise DataError(f"{path} is corrupt or another file: MD5 {found}, expected {expected}; get it anew")
 
 
-def find_file(folder: Path, layouts: Iterable[str], names: Iterable[str]) -> Path | None:
+def find_fetched_file(folder: Path, layouts: Iterable[str], names: Iterable[str]) -> Path | None:
     """Return the first file that has one of these names in one of these folders of a folder."""
     places = [folder / layout / name for layout in layouts for name in names]
     return next((place for place in places if place.is_file()), None)
 
 
-def named_folder(title: str, folder: Path | None, holds: str, get: str) -> Path:
+def fetch_folder(title: str, folder: Path | None, holds: str, get: str) -> Path:
     """Return the folder that the user names; raise if none is named, or it is none. get: where its files are to be had."""
     if folder is None:
         raise DataError(
@@ -153,11 +153,11 @@ class OfficialSet:
     @property
     def cache(self) -> Path:
         """Where the cache keeps the files."""
-        return cache_folder() / self.name
+        return _cache_folder() / self.name
 
 
 @functools.cache
-def registered(dataset: str) -> tuple[OfficialFile, ...]:
+def fetchable_files(dataset: str) -> tuple[OfficialFile, ...]:
     """Return the files of a data set that registry.txt lists, in its order."""
     rows = [line.split() for line in (resources.files(__package__) / "registry.txt").read_text("ascii").splitlines()]
     return tuple(
@@ -167,7 +167,7 @@ def registered(dataset: str) -> tuple[OfficialFile, ...]:
     )
 
 
-def check_file(data: Raw, file: OfficialFile) -> Raw:
+def check_fetched_file(data: Raw, file: OfficialFile) -> Raw:
     """Return the raw bytes of `file` from data, gzipped or not; DataError (the reason only) if they are not its own."""
     raw = gunzip(data, file.num_bytes)
     if len(raw) != file.num_bytes:
@@ -198,7 +198,7 @@ class Whereabouts(NamedTuple):
         return f"{first} (and {len(others)} more)" if others else first
 
 
-def whereabouts(
+def fetched_whereabouts(
     wanted: OfficialSet, folder: Path | None = None, files: Sequence[OfficialFile] | None = None
 ) -> Whereabouts:
     """Report what is in the folder, or in the cache if None, of some files (None: all). Nothing is fetched or written."""
@@ -207,14 +207,14 @@ def whereabouts(
     raws: dict[str, Raw] = {}
     problems: dict[str, str | None] = {}
     try:
-        found = read_files(place, [file.name for file in files])
+        found = read_fetched_files(place, [file.name for file in files])
         if folder is not None and len(found) < len(files):
             found = wanted.read_folder(place)
     except (DataError, OSError) as error:
         return Whereabouts(wanted.title, place, raws, {file.name: _reason(error) for file in files})
     for file in files:
         try:
-            raws[file.name] = check_file(found[file.name], file)
+            raws[file.name] = check_fetched_file(found[file.name], file)
             problems[file.name] = None
         except KeyError:
             problems[file.name] = f"{file.name} is not in {place}"
@@ -223,14 +223,14 @@ def whereabouts(
     return Whereabouts(wanted.title, place, raws, problems)
 
 
-def obtain(wanted: OfficialSet, folder: Path | None, say: Say) -> tuple[list[Raw], str]:
+def fetch_files(wanted: OfficialSet, folder: Path | None, say: Say) -> tuple[list[Raw], str]:
     """Return the raw bytes of every file, and where they are from: the folder, if one is named, the cache or a mirror.
 
     Whatever serves, every file is checked by its SHA-256. DataError if they cannot be had.
     """
     if folder is not None:
-        named_folder(wanted.title, folder, f"{wanted.expected}, or none to download it", "")
-    found = whereabouts(wanted, folder)
+        fetch_folder(wanted.title, folder, f"{wanted.expected}, or none to download it", "")
+    found = fetched_whereabouts(wanted, folder)
     source = f"cache {found.folder}" if folder is None else f"folder {folder}"
     if not found.complete and folder is not None:
         raise DataError(
@@ -239,12 +239,12 @@ def obtain(wanted: OfficialSet, folder: Path | None, say: Say) -> tuple[list[Raw
         )
     if not found.complete:
         source = f"mirror {_fetch(wanted, found.first_problem, say)}"
-        found = whereabouts(wanted)
+        found = fetched_whereabouts(wanted)
     say(f"{wanted.title} from {source}")
     return [found.raws[file.name] for file in wanted.files], source
 
 
-def obtain_pairs(
+def fetch_pairs(
     wanted: OfficialSet, folder: Path | None, say: Say, images: bool, decode: Callable[[Raw], Bytes]
 ) -> tuple[list[Bytes | None], list[Bytes], str]:
     """Return pixels and labels, each of training and test, and where they are from. Files: pixels, labels, of both parts.
@@ -252,10 +252,10 @@ def obtain_pairs(
     images: false if labels are enough (a plan needs no more): if they are at hand nothing else is read, and pixels are None.
     """
     if not images:
-        found = whereabouts(wanted, folder, wanted.files[1::2])
+        found = fetched_whereabouts(wanted, folder, wanted.files[1::2])
         if found.complete:
             return [None, None], [decode(raw) for raw in found.raws.values()], f"labels only, {folder or wanted.cache}"
-    raws, source = obtain(wanted, folder, say)
+    raws, source = fetch_files(wanted, folder, say)
     arrays = [decode(raw) for raw in raws]
     return [*arrays[::2]], arrays[1::2], source
 
@@ -288,7 +288,7 @@ def _download(wanted: OfficialSet, mirror: str) -> None:
     if mirror.endswith(".tar.gz"):  # which read_folder knows; what it holds is checked
         with tempfile.TemporaryDirectory(prefix="fedtide-") as aside:
             pooch.retrieve(mirror, None, mirror.rpartition("/")[2], aside, downloader=http)
-            found = whereabouts(wanted, Path(aside))
+            found = fetched_whereabouts(wanted, Path(aside))
         if not found.complete:
             raise DataError(found.first_problem)
         for name, raw in found.raws.items():
@@ -311,7 +311,7 @@ def _reason(error: Exception) -> str:
         return f"HTTP {response.status_code}"
     if type(error).__module__.startswith("requests"):  # what it says is about its own innards
         return type(error).__name__
-    return fault_reason(error) if isinstance(error, OSError) else said(error)
+    return fault_reason(error) if isinstance(error, OSError) else fault_message(error)
 
 
 # What a folder of the user's holds of a set whose files no checksum of ours tells apart: it belongs to a result.
@@ -326,12 +326,12 @@ _VARYING_FILES: Final[dict[str, Callable[[Path], list[Path]]]] = {
 }
 
 
-def folder_digest(name: str, folder: Any) -> str | None:
+def fetched_folder_digest(name: str, folder: Any) -> str | None:
     """Return the SHA-256 of what a set reads from a folder, names and contents; None if that never varies, or is not there."""
     if name not in _VARYING_FILES or not isinstance(folder, str | Path):
         return None
     place = Path(folder).expanduser()
-    files = [(path, regular(path).stat()) for path in _VARYING_FILES[name](place)]
+    files = [(path, regular_fetched_file(path).stat()) for path in _VARYING_FILES[name](place)]
     return _digest(place, tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in files)) if files else None
 
 

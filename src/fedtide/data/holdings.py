@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.parts.checks import as_array, reported
+from fedtide.parts.checks import answer_as_array, part_errors_reported
 from fedtide.types import Ints
 
 _COMPARED_DEVICES = 1000  # of a user's partition, that are looked at twice
@@ -42,7 +42,7 @@ class Virtual(Holdings, Protocol):
         """Return how many samples of each label each of these devices holds [m c]."""
 
 
-def is_virtual(given: Any) -> TypeGuard[Virtual]:
+def has_virtual_holdings(given: Any) -> TypeGuard[Virtual]:
     """Say whether what devices hold is computed when it is asked for."""
     return callable(getattr(given, "num_samples", None)) and callable(getattr(given, "label_counts", None))
 
@@ -66,27 +66,27 @@ class Flat:
         return (self.samples[start:end] for start, end in bounds)
 
 
-def flat(owner: Ints, samples: Ints, num_devices: int) -> Flat:
+def flat_holdings(owner: Ints, samples: Ints, num_devices: int) -> Flat:
     """Return who holds what, given the device that each of these samples belongs to [n]."""
     order = np.lexsort((samples, owner))
     sizes = np.bincount(owner, minlength=num_devices)
     return Flat(np.asarray(samples[order], np.int64), np.concatenate([[0], np.cumsum(sizes)]))
 
 
-def sizes_of(held: Holdings) -> Ints:
+def holding_sizes(held: Holdings) -> Ints:
     """Return |S_k| [N]."""
-    if is_virtual(held):
+    if has_virtual_holdings(held):
         return held.num_samples(np.arange(len(held)))
     if isinstance(held, Flat):
         return np.diff(held.offsets)
     return np.array([len(held[k]) for k in range(len(held))], np.int64)
 
 
-def label_counts(labels: LabelArray, partition: Holdings, num_labels: int) -> Ints:
+def holding_label_counts(labels: LabelArray, partition: Holdings, num_labels: int) -> Ints:
     """Return b_k: how many samples of each label each device holds [N c]."""
     if len(labels) and not 0 <= labels.min() <= labels.max() < num_labels:
         raise FedtideError(f"labels run from {labels.min()} to {labels.max()}, expected 0 to {num_labels - 1}")
-    sizes = sizes_of(partition)
+    sizes = holding_sizes(partition)
     each = [] if isinstance(partition, Flat) else [partition[k] for k in range(len(partition))]
     samples = partition.samples if isinstance(partition, Flat) else np.concatenate([np.zeros(0, np.int64), *each])
     place = np.repeat(np.arange(len(sizes)) * num_labels, sizes) + labels[samples]
@@ -126,8 +126,8 @@ def checked_partition(
 
     dealer: the part, under guard: what is computed later is asked for under the same guard, and looked at then.
     """
-    with reported("partition", dealer.name, dealer):
-        if not is_virtual(answer) and not isinstance(answer, Flat):
+    with part_errors_reported("partition", dealer.name, dealer):
+        if not has_virtual_holdings(answer) and not isinstance(answer, Flat):
             if not isinstance(answer, Iterable):
                 raise FedtideError(
                     f"{label} returned a {type(answer).__name__}: return one array of sample numbers each"
@@ -137,12 +137,12 @@ def checked_partition(
     if count != num_devices:
         dealt = count if count < num_devices else f"more than {num_devices}"
         raise FedtideError(f"{label} dealt to {dealt} devices: there are fleet.num_devices={num_devices}")
-    if is_virtual(answer):
+    if has_virtual_holdings(answer):
         if type(answer).__module__.startswith("fedtide."):
             return answer
         held = _CheckedHoldings(answer, num_devices, len(labels), num_labels, dealer, label)
         some = np.arange(min(num_devices, _COMPARED_DEVICES))
-        counts = label_counts(labels, [held[k] for k in some.tolist()], num_labels)
+        counts = holding_label_counts(labels, [held[k] for k in some.tolist()], num_labels)
         told = held.label_counts(some)
         if not np.array_equal(told, counts) or not np.array_equal(held.num_samples(some), counts.sum(axis=1)):
             raise FedtideError(
@@ -155,7 +155,7 @@ def checked_partition(
         gives = f"{label} gives device"
         parts = [_sample_numbers(part, len(labels), f"{gives} {device}") for device, part in enumerate(answer)]
         owner = np.repeat(np.arange(num_devices), [len(part) for part in parts])
-        answer = flat(owner, np.concatenate(parts), num_devices)
+        answer = flat_holdings(owner, np.concatenate(parts), num_devices)
     if not getattr(dealer, "shares_samples", False):
         _refuse_shared(answer, label)
     dealt_out: Flat = answer
@@ -187,7 +187,7 @@ def _refuse_shared(held: Flat, label: str) -> None:
 
 def _sample_numbers(given: Any, num_samples: int, gives: str) -> Ints:
     """Return the sample numbers of one device, ascending; raise if they are none."""
-    part = as_array(given)
+    part = answer_as_array(given)
     if part.ndim != 1 or part.dtype.kind not in "iu" or not len(part):
         raise FedtideError(f"{gives} {part.dtype}{list(part.shape)}; it needs a vector of at least one sample number")
     _refuse_range(part, num_samples, gives)
@@ -217,7 +217,7 @@ class _CheckedHoldings:
 
     def __getitem__(self, device: int) -> Ints:
         device = range(self.num_devices)[device]
-        with reported("partition", self.dealer.name, self.dealer):
+        with part_errors_reported("partition", self.dealer.name, self.dealer):
             given = self.held[device]
         return _sample_numbers(given, self.num_train, f"{self.label} gives device {device}")
 
@@ -230,8 +230,8 @@ class _CheckedHoldings:
         return self._numbers("label_counts", device, (len(device), self.num_labels), 0)
 
     def _numbers(self, name: str, device: Ints, shape: tuple[int, ...], least: int) -> Ints:
-        with reported("partition", self.dealer.name, self.dealer):
-            found = as_array(getattr(self.held, name)(device))
+        with part_errors_reported("partition", self.dealer.name, self.dealer):
+            found = answer_as_array(getattr(self.held, name)(device))
         if found.dtype.kind not in "iu" or found.shape != shape or found.min(initial=least) < least:
             raise FedtideError(
                 f"{self.label}: {name} answered {found.dtype}{list(found.shape)}; it needs whole numbers {list(shape)} of at "

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from fedtide.core.faults import error_text
+from fedtide.core.faults import fault_text
 from fedtide.data import fetch
 from fedtide.data.dataset import Folder, NumTest, NumTrain, Tell, WithImages, byte_values, dataset, first_samples
-from fedtide.data.fetch import Bytes, OfficialFile, OfficialSet, Raw, Say, registered, to_stderr
+from fedtide.data.fetch import Bytes, OfficialFile, OfficialSet, Raw, Say, fetchable_files, say_fetching
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Samples
@@ -25,7 +25,7 @@ from fedtide.types import Dataset, Samples
 _UNSIGNED_BYTE: Final = 0x08  # the type code of IDX; our sets use no other
 
 
-def parse_idx(raw: Raw) -> Bytes:
+def _parse_idx(raw: Raw) -> Bytes:
     """Return the array in IDX bytes, of the shape its header gives (a view, no copy)."""
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != _UNSIGNED_BYTE:
         raise DataError(f"not an IDX file of unsigned bytes: it begins with {raw[:4].hex() or 'nothing'}")
@@ -45,9 +45,11 @@ def _idx_set(
         found: dict[str, Raw] = {}
         for name, *_ in files:
             stems = (name, name.replace("-idx", ".idx"))
-            path = fetch.find_file(folder, (".", root, "raw"), [stem + end for end in ("", ".gz") for stem in stems])
+            path = fetch.find_fetched_file(
+                folder, (".", root, "raw"), [stem + end for end in ("", ".gz") for stem in stems]
+            )
             if path is not None:
-                found[name] = fetch.read_whole(path)
+                found[name] = fetch.read_fetched_file(path)
         return found
 
     return OfficialSet(name, title, mirrors, f"{files[0].name}.gz and so on, unpacked or not", read_folder, files)
@@ -58,23 +60,23 @@ MNIST: Final = _idx_set(
     "MNIST",
     ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"),
     "MNIST/raw",
-    registered("mnist"),
+    fetchable_files("mnist"),
 )
 FASHION_MNIST: Final = _idx_set(
     "fashion_mnist",
     "Fashion-MNIST",
     ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),  # it has no HTTPS; the checksums are ours
     "FashionMNIST/raw",
-    registered("fashion_mnist"),
+    fetchable_files("fashion_mnist"),
 )
 
 
-def load_idx(wanted: OfficialSet, mean: float, std: float, folder: Path | None, say: Say, images: bool) -> Dataset:
+def _load_idx(wanted: OfficialSet, mean: float, std: float, folder: Path | None, say: Say, images: bool) -> Dataset:
     """Return the set: images float32 [n 1 28 28] as (pixel/255 - mean)/std, labels uint8 [n]; ten labels.
 
     With images=False labels are enough, if they are at hand: the images are then all zero and take no memory.
     """
-    pixels, labels, source = fetch.obtain_pairs(wanted, folder, say, images, parse_idx)
+    pixels, labels, source = fetch.fetch_pairs(wanted, folder, say, images, _parse_idx)
     values = byte_values([mean], [std])[0]
     train, test = (
         Samples(_floats(part, values, len(answers)), answers.copy())
@@ -98,25 +100,25 @@ def mnist(
     folder: Folder = None,
     num_train: NumTrain = None,
     num_test: NumTest = None,
-    say: Tell = to_stderr,
+    say: Tell = say_fetching,
     images: WithImages = True,
 ) -> Dataset:
     """Handwritten digits: 60,000 training and 10,000 test images, from a folder or wherever they can be had."""
-    return first_samples(load_idx(MNIST, 0.1307, 0.3081, folder, say, images), num_train, num_test)
+    return first_samples(_load_idx(MNIST, 0.1307, 0.3081, folder, say, images), num_train, num_test)
 
 
 def fashion_mnist(
     folder: Folder = None,
     num_train: NumTrain = None,
     num_test: NumTest = None,
-    say: Tell = to_stderr,
+    say: Tell = say_fetching,
     images: WithImages = True,
 ) -> Dataset:
     """Pictures of clothes, ten kinds of them, in the place of digits: as many as MNIST has, and of the same size.
 
     Images float32 [n 1 28 28] as (pixel/255 - 0.2860)/0.3530, labels uint8 [n].
     """
-    return first_samples(load_idx(FASHION_MNIST, 0.2860, 0.3530, folder, say, images), num_train, num_test)
+    return first_samples(_load_idx(FASHION_MNIST, 0.2860, 0.3530, folder, say, images), num_train, num_test)
 
 
 # EMNIST: handwritten digits and letters, in the official IDX files.
@@ -142,7 +144,7 @@ def emnist(
     From the official files; gzip.zip is checked by its MD5, loose files by their structure. Turned upright; labels from 0.
     Images uint8 [n 1 28 28], normalised by mean and deviation of the training images.
     """
-    place = fetch.named_folder("EMNIST", folder, _EMNIST_HOLDS, _EMNIST_GET)
+    place = fetch.fetch_folder("EMNIST", folder, _EMNIST_HOLDS, _EMNIST_GET)
     train, test = (_emnist_part(place, split, part) for part in ("train", "test"))
     made = dataset("emnist", f"{place}", train, test, num_labels=_EMNIST_LABELS[split])
     return first_samples(made, num_train, num_test)
@@ -158,15 +160,15 @@ def _emnist_part(folder: Path, split: str, part: str) -> Samples:
 
 def _parsed(folder: Path, name: str) -> Bytes:
     try:
-        return parse_idx(fetch.gunzip(_raw(folder, name), fetch.MOST_FILE_BYTES))
+        return _parse_idx(fetch.gunzip(_raw(folder, name), fetch.MOST_FILE_BYTES))
     except (DataError, OSError) as error:
         raise DataError(f"EMNIST: {name} in {folder}: {error}; expected {_EMNIST_HOLDS}") from error
 
 
 def _raw(folder: Path, name: str) -> Raw:
-    path = fetch.find_file(folder, _INNER, (name, f"{name}.gz"))
+    path = fetch.find_fetched_file(folder, _INNER, (name, f"{name}.gz"))
     if path is not None:
-        return fetch.read_whole(path)
+        return fetch.read_fetched_file(path)
     archive = folder / _ARCHIVE
     if not archive.is_file():
         raise DataError("it is not there")
@@ -217,7 +219,7 @@ def femnist(
     LEAF makes these files anew each time, so there is no checksum: they are checked by their structure. Images uint8
     [n 1 28 28], normalised by mean and deviation of the training images; owners are the writers.
     """
-    place = fetch.named_folder("FEMNIST", folder, _FEMNIST_HOLDS, _FEMNIST_GET)
+    place = fetch.fetch_folder("FEMNIST", folder, _FEMNIST_HOLDS, _FEMNIST_GET)
     if all((place / part).is_dir() for part in ("train", "test")):
         parts = [_gathered(place / part, "*.json") for part in ("train", "test")]
     else:
@@ -256,7 +258,7 @@ def _gathered(folder: Path, pattern: str) -> _WriterRows:
 def _writers(path: Path) -> Iterator[tuple[Bytes, Bytes, str]]:
     """Yield the samples of each writer in a file: images [n 28 28], labels [n], name."""
     try:
-        found = _LeafFile.model_validate_json(fetch.regular(path).read_bytes())
+        found = _LeafFile.model_validate_json(fetch.regular_fetched_file(path).read_bytes())
         for name in found.users:
             writer = found.user_data[name]
             if writer.x or writer.y:
@@ -264,5 +266,5 @@ def _writers(path: Path) -> Iterator[tuple[Bytes, Bytes, str]]:
                 yield pixels, np.array(writer.y, np.uint8), name
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
-            f"{path} is damaged or not of LEAF ({error_text(error)}); run LEAF's preprocess.sh again"
+            f"{path} is damaged or not of LEAF ({fault_text(error)}); run LEAF's preprocess.sh again"
         ) from error

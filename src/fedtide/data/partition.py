@@ -18,11 +18,11 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from fedtide.data.dataset import check_range
-from fedtide.data.holdings import Flat, Holdings, LabelArray, flat
+from fedtide.data.dataset import check_data_range
+from fedtide.data.holdings import Flat, Holdings, LabelArray, flat_holdings
 from fedtide.data.virtual import (
     SizeSpread,
-    check_sizes,
+    check_virtual_sizes,
     virtual_dirichlet,
     virtual_iid,
     virtual_labels,
@@ -52,7 +52,7 @@ def shards(
     The non-i.i.d. setting of the paper (section V): 200 shards of 300 samples. A shard may straddle two labels.
     With size_spread the number of shards differs, at least one each.
     """
-    check_range("num_shards", num_shards, 1, len(labels))
+    check_data_range("num_shards", num_shards, 1, len(labels))
     sizes = _sizes(num_shards, num_devices, seed, size_spread, "shards")
     per_shard = len(labels) // num_shards
     by_label = np.argsort(labels, kind="stable")[: num_shards * per_shard].reshape(num_shards, per_shard)
@@ -119,7 +119,7 @@ def slow_labels(
     for pool, group in zip(pools, groups, strict=True):
         kept = _thin(rng.permutation(pool), place, size * len(group))
         samples[rng.permutation(group)] = kept.reshape(len(group), size)
-    return flat(np.repeat(np.arange(num_devices), size), samples.reshape(-1), num_devices)
+    return flat_holdings(np.repeat(np.arange(num_devices), size), samples.reshape(-1), num_devices)
 
 
 def speed_sizes(
@@ -138,7 +138,7 @@ def speed_sizes(
     every other partition makes its sizes. So sizes are log-normal of that spread whatever the durations' law, their
     rank correlation with T_k tends to (6/pi) asin(correlation/2), and with 1 or -1 the size is a function of T_k's rank.
     """
-    check_range("correlation", correlation, -1, 1)
+    check_data_range("correlation", correlation, -1, 1)
     if size_spread == 0:
         raise FedtideError(
             "size_spread = 0: under data.partition=speed_sizes sizes must differ; set data.size_spread, such as to 0.5"
@@ -168,7 +168,7 @@ def natural(dataset: Dataset, num_devices: int, seed: int) -> Flat:
     device_of = np.full(len(owners), -1)  # the device that holds an owner's samples
     device_of[chosen] = np.arange(num_devices)
     held = np.flatnonzero(device_of[owner] >= 0)
-    return flat(device_of[owner][held], held, num_devices)
+    return flat_holdings(device_of[owner][held], held, num_devices)
 
 
 def _of_labels(partition: Callable[..., Flat]) -> Callable[..., Flat]:
@@ -198,12 +198,12 @@ def _deal_out(labels: LabelArray, sizes: Ints, seed: int) -> Flat:
 def _cut(order: Ints, sizes: Ints) -> Flat:
     """Cut the front of order into parts of these sizes [N]."""
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    return flat(owner, order[: len(owner)], len(sizes))
+    return flat_holdings(owner, order[: len(owner)], len(sizes))
 
 
 def _deal_by_label(labels: LabelArray, sizes: Ints, seed: int, concentration: float) -> Flat:
     """Deal out so many samples to each device [N], whose labels are drawn from proportions of its own."""
-    check_range("concentration", concentration, 1e-300)
+    check_data_range("concentration", concentration, 1e-300)
     rng = stream(seed, "partition")
     present, left = np.unique(labels, return_counts=True)
     proportions = _dirichlet(rng, concentration, (len(sizes), len(present)))
@@ -214,7 +214,7 @@ def _deal_by_label(labels: LabelArray, sizes: Ints, seed: int, concentration: fl
     owner = [np.repeat(np.arange(len(sizes)), column) for column in counts.T]
     pools = [rng.permutation(np.flatnonzero(labels == label)) for label in present]
     dealt = [pool[: len(devices)] for pool, devices in zip(pools, owner, strict=True)]
-    return flat(np.concatenate(owner), np.concatenate(dealt), len(sizes))
+    return flat_holdings(np.concatenate(owner), np.concatenate(dealt), len(sizes))
 
 
 def _thin(pool: Ints, place: Ints, count: int) -> Ints:
@@ -235,7 +235,7 @@ def _sizes(
 
     tied: what becomes of the standard normal numbers [N] whose exponentials the sizes are.
     """
-    check_sizes(num_devices, size_spread)
+    check_virtual_sizes(num_devices, size_spread)
     if num_devices > num_items:
         raise FedtideError(
             f"num_devices = {num_devices}: more devices than {what} ({num_items}); use fewer devices, more {what} or "
@@ -250,7 +250,7 @@ def _sizes(
 
 def _share(name: str, share: float, count: int) -> int:
     """Return a share of so many, rounded up: at least one, and not all."""
-    check_range(name, share, 1e-9, 1 - 1e-9)
+    check_data_range(name, share, 1e-9, 1 - 1e-9)
     return min(max(math.ceil(share * count - 1e-9), 1), count - 1)  # 0.1 * 30 is a little more than 3
 
 

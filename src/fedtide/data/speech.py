@@ -10,10 +10,10 @@ from typing import Annotated, Final
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.core.faults import error_text
-from fedtide.core.memory_budget import require
-from fedtide.data.dataset import Folder, WithImages, first_items, in_turn
-from fedtide.data.fetch import named_folder, regular
+from fedtide.core.faults import fault_text
+from fedtide.core.memory_budget import require_memory
+from fedtide.data.dataset import Folder, WithImages, dataset_in_turn, first_items
+from fedtide.data.fetch import fetch_folder, regular_fetched_file
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Floats, Samples
@@ -44,7 +44,7 @@ def speech_commands(
     the training set. Images float32 [n 1 40 98]: 40 mel bands from 20 Hz to 8 kHz, 98 frames of 25 ms every 10 ms, the
     logarithm of their power, normalised by mean and deviation of the training set.
     """
-    place = named_folder("Speech Commands", folder, _HOLDS, _GET)
+    place = fetch_folder("Speech Commands", folder, _HOLDS, _GET)
     words = sorted(path.name for path in place.iterdir() if path.is_dir() and path.name != _NOISE)
     files = [sorted(f"{word}/{path.name}" for path in (place / word).glob("*.wav")) for word in words]
     validation, testing = (_listed(place / f"{name}_list.txt") for name in ("validation", "testing"))
@@ -55,7 +55,7 @@ def speech_commands(
     if missing := sorted((validation | testing) - {name for column in files for name in column}):
         raise DataError(f"Speech Commands: {place / missing[0]} is listed and not there: unpack the archive anew")
     training, tested = (
-        in_turn([[name for name in column if name in chosen] for column in files])
+        dataset_in_turn([[name for name in column if name in chosen] for column in files])
         for chosen in (set().union(*files) - validation - testing, testing)
     )
     if not training or not tested:
@@ -70,11 +70,13 @@ def speech_commands(
     if not images:
         spectra = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
     else:
-        require(4.0 * sum(map(math.prod, shapes)), "reading the recordings", "lower data.num_train or data.num_test")
+        require_memory(
+            4.0 * sum(map(math.prod, shapes)), "reading the recordings", "lower data.num_train or data.num_test"
+        )
         spectra = [np.empty(shape, np.float32) for shape in shapes]
         for made, part in zip(spectra, parts, strict=True):
             for at, name in enumerate(part):
-                made[at, 0] = log_mel(_recording(place / name))
+                made[at, 0] = _log_mel(_recording(place / name))
         mean, std = spectra[0].mean(dtype=np.float64), spectra[0].std(dtype=np.float64) or 1.0
         for made in spectra:
             made -= np.float32(mean)
@@ -85,15 +87,17 @@ def speech_commands(
 
 def _listed(path: Path) -> set[str]:
     try:
-        return {line.strip() for line in regular(path).read_text(encoding="utf-8").splitlines() if line.strip()}
+        return {
+            line.strip() for line in regular_fetched_file(path).read_text(encoding="utf-8").splitlines() if line.strip()
+        }
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"Speech Commands: {path} cannot be read ({error_text(error)}); expected {_HOLDS}") from error
+        raise DataError(f"Speech Commands: {path} cannot be read ({fault_text(error)}); expected {_HOLDS}") from error
 
 
 def _recording(path: Path) -> Floats:
     """Return a second of sound, -1 to 1 [RATE]."""
     try:
-        with wave.open(str(regular(path)), "rb") as file:
+        with wave.open(str(regular_fetched_file(path)), "rb") as file:
             form = (file.getframerate(), file.getnchannels(), file.getsampwidth())
             data = file.readframes(_RATE)
     except (OSError, EOFError, wave.Error) as error:
@@ -108,7 +112,7 @@ def _recording(path: Path) -> Floats:
     return np.pad(sound, (0, _RATE - len(sound)))
 
 
-def log_mel(sound: Floats) -> npt.NDArray[np.float32]:
+def _log_mel(sound: Floats) -> npt.NDArray[np.float32]:
     """Return the logarithm of the power in each mel band and frame [NUM_MELS NUM_FRAMES] of a second of sound [RATE]."""
     frames = np.lib.stride_tricks.sliding_window_view(sound, _WINDOW)[::_HOP] * np.hanning(_WINDOW + 1)[:-1]
     power = np.abs(np.fft.rfft(frames, _FFT)) ** 2  # [frames FFT/2 + 1]

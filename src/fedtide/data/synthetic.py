@@ -12,8 +12,8 @@ from typing import Annotated, Final
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.core.memory_budget import require
-from fedtide.data.dataset import check_range
+from fedtide.core.memory_budget import require_memory
+from fedtide.data.dataset import check_data_range
 from fedtide.parts.arguments import arg
 from fedtide.rng import stream
 from fedtide.types import Dataset, Floats, Rng, Samples
@@ -32,15 +32,15 @@ def synthetic(
 
     The training images do not depend on num_test, nor the test images on num_train.
     """
-    check_range("num_labels", num_labels, 1, 256)
+    check_data_range("num_labels", num_labels, 1, 256)
     for name, value, least in (
         ("num_train", num_train, 1),
         ("num_test", num_test, 1),
         ("side", side, 8),
         ("channels", channels, 1),
     ):
-        check_range(name, value, least)
-    require(
+        check_data_range(name, value, least)
+    require_memory(
         32.0 * (num_train + num_test) * channels * side**2,  # eight copies on the way to the last one
         f"drawing {num_train:,} training and {num_test:,} test images",
         "lower data.num_train or data.num_test",
@@ -56,7 +56,7 @@ def synthetic(
     return Dataset("synthetic", train, test, num_labels, f"synthetic, seed {seed}")
 
 
-def drawn(
+def synthetic_shapes(
     seed: Annotated[int, arg("names the drawing", key="seed")] = 0,
     num_train: Annotated[int | None, arg("training images (2000)", key="data.num_train")] = 2000,
     num_test: Annotated[int | None, arg("test images (500)", key="data.num_test")] = 500,

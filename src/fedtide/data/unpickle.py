@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.core.faults import error_text
+from fedtide.core.faults import fault_text
 from fedtide.errors import DataError
 
 _ELEMENTS: Final = frozenset({"f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"})  # types admitted
@@ -33,7 +33,7 @@ def read_pickle(data: bytes | bytearray) -> Any:
     except DataError as error:
         raise DataError(f"the pickle {error}, which is refused: {again}") from error
     except Exception as error:  # a damaged pickle can raise nearly anything
-        raise DataError(f"damaged pickle, or none ({error_text(error)[:100]}); {again}") from error
+        raise DataError(f"damaged pickle, or none ({fault_text(error)[:100]}); {again}") from error
 
 
 # Stand-ins. Text of Python 2 stands for bytes.

@@ -17,9 +17,9 @@ from typing import Annotated, TypeAlias
 import numpy as np
 
 from fedtide import columns
-from fedtide.core.memory_budget import require
-from fedtide.data.dataset import check_range
-from fedtide.data.holdings import Flat, flat
+from fedtide.core.memory_budget import require_memory
+from fedtide.data.dataset import check_data_range
+from fedtide.data.holdings import Flat, flat_holdings
 from fedtide.extension import native
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Floats, Ints
@@ -31,10 +31,10 @@ Each = Annotated[int, arg("samples that a device holds, with size_spread on aver
 Drawn: TypeAlias = Callable[[int, Ints, Ints], Ints]
 
 
-def check_sizes(num_devices: int, size_spread: float) -> None:
+def check_virtual_sizes(num_devices: int, size_spread: float) -> None:
     """Raise if there are no such devices, or sizes cannot spread like this."""
-    check_range("num_devices", num_devices, 1)
-    check_range("size_spread", size_spread, 0)
+    check_data_range("num_devices", num_devices, 1)
+    check_data_range("size_spread", size_spread, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class Shared:
         found: list[int] = []
         for count, (first, end) in zip(counts, itertools.pairwise(offsets), strict=True):
             if count:
-                places = distinct(units[len(found) : len(found) + count], end - first)
+                places = _distinct(units[len(found) : len(found) + count], end - first)
                 found += [first + place for place in places]
         return np.sort(self.pools.samples[np.array(found, np.int64)])
 
@@ -87,26 +87,26 @@ class Shared:
         counts = self.drawn(self.seed, device, size)
         if np.max(size, initial=0) > room.min():
             over = np.flatnonzero((counts > room).any(axis=1))
-            counts[over] = fitted(counts[over], room)
+            counts[over] = _fitted(counts[over], room)
         return counts
 
 
-def labels_from_urn(mass: float, ends: Floats, seed: int, device: Ints, size: Ints) -> Ints:
+def _labels_from_urn(mass: float, ends: Floats, seed: int, device: Ints, size: Ints) -> Ints:
     """Draw labels one after the other from an urn that holds `mass` of the labels' weights and every label drawn before.
 
     With weights 1 and mass a p (p labels) these are the labels of samples from proportions ~ Dir(a, ..., a) (Polya's urn); with
     infinite mass they are independent. ends: cumulated weights [p].
     """
-    key = int(columns.address(seed, "virtual labels")[0])
+    key = int(columns.column_address(seed, "virtual labels")[0])
     return native.draw_labels(key, np.ascontiguousarray(device).view(np.uint64), size, mass, ends)
 
 
-def few_labels(labels_per_device: int, num_labels: int, seed: int, device: Ints, size: Ints) -> Ints:
+def _few_labels(labels_per_device: int, num_labels: int, seed: int, device: Ints, size: Ints) -> Ints:
     """Draw so many different of p labels for each device, any equally likely, with equally many samples (or one more)."""
     chosen = np.zeros((len(device), num_labels), bool)
     counts = np.zeros((len(device), num_labels), np.int64)
     everyone, (each, more) = np.arange(len(device)), np.divmod(size, labels_per_device)
-    for at in range(labels_per_device):  # as `distinct`, for all devices at once
+    for at in range(labels_per_device):  # as `_distinct`, for all devices at once
         if at % 2 == 0:
             two = columns.uniform_pair(seed, "virtual labels", device, draw=at // 2)
         last = num_labels - labels_per_device + at
@@ -117,7 +117,7 @@ def few_labels(labels_per_device: int, num_labels: int, seed: int, device: Ints,
     return counts
 
 
-def distinct(units: list[float], count: int) -> list[int]:
+def _distinct(units: list[float], count: int) -> list[int]:
     """Return len(units) different numbers below count, every set of them equally likely (Floyd)."""
     found: dict[int, None] = {}
     for last, unit in enumerate(units, count - len(units)):
@@ -126,7 +126,7 @@ def distinct(units: list[float], count: int) -> list[int]:
     return list(found)
 
 
-def fitted(counts: Ints, room: Ints) -> Ints:
+def _fitted(counts: Ints, room: Ints) -> Ints:
     """Return counts [m p] of which none exceeds its label's room [p]: what is too many goes to the labels with most room."""
     least = np.minimum(counts, room)
     missing = (counts - least).sum(axis=1, keepdims=True)
@@ -142,7 +142,7 @@ def virtual_iid(
 ) -> Shared:
     """Give each device samples at random, which others may hold too: any number of devices, computed when asked for."""
     _, weights = np.unique(dataset.train.labels, return_counts=True)
-    drawn = partial(labels_from_urn, math.inf, np.cumsum(weights, dtype=np.float64))
+    drawn = partial(_labels_from_urn, math.inf, np.cumsum(weights, dtype=np.float64))
     return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
 
 
@@ -156,8 +156,8 @@ def virtual_labels(
 ) -> Shared:
     """Give each device samples of a few labels, which others may hold too: any number of devices, computed when asked for."""
     count = len(np.unique(dataset.train.labels))
-    check_range("labels_per_device", labels_per_device, 1, count)
-    drawn = partial(few_labels, labels_per_device, count)
+    check_data_range("labels_per_device", labels_per_device, 1, count)
+    drawn = partial(_few_labels, labels_per_device, count)
     return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
 
 
@@ -174,9 +174,9 @@ def virtual_dirichlet(
     The labels of a device are drawn one after the other, each with probability proportional to concentration plus how often the
     device has it already (Polya's urn), which is the same in distribution.
     """
-    check_range("concentration", concentration, 1e-300)
+    check_data_range("concentration", concentration, 1e-300)
     count = len(np.unique(dataset.train.labels))
-    drawn = partial(labels_from_urn, concentration * count, np.arange(1.0, count + 1))
+    drawn = partial(_labels_from_urn, concentration * count, np.arange(1.0, count + 1))
     return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
 
 
@@ -184,10 +184,10 @@ def _shared(
     dataset: Dataset, num_devices: int, seed: int, samples_per_device: int, size_spread: float, drawn: Drawn
 ) -> Shared:
     labels = dataset.train.labels
-    check_sizes(num_devices, size_spread)
-    check_range("samples_per_device", samples_per_device, 1, len(labels))
-    require(8.0 * num_devices, f"what {num_devices:,} devices hold", "lower fleet.num_devices")
+    check_virtual_sizes(num_devices, size_spread)
+    check_data_range("samples_per_device", samples_per_device, 1, len(labels))
+    require_memory(8.0 * num_devices, f"what {num_devices:,} devices hold", "lower fleet.num_devices")
     present, inverse = np.unique(labels, return_inverse=True)
-    pools = flat(inverse, np.arange(len(labels)), len(present))
+    pools = flat_holdings(inverse, np.arange(len(labels)), len(present))
     given = (seed, num_devices, samples_per_device, size_spread, drawn, dataset.num_labels)
     return Shared(*given, present.astype(np.int64), pools)

@@ -21,7 +21,7 @@ from flwr.serverapp import Grid, ServerApp
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide.config.values import explain_validation
-from fedtide.core.files import machine_fault
+from fedtide.core.files import file_fault
 from fedtide.deploy.conversation import Mailbox
 from fedtide.deploy.coordinator import Coordinator
 from fedtide.deploy.node import Worker
@@ -56,7 +56,7 @@ class NodeConfig(BaseModel):
     privacy_key: str | int | float | None = None  # without it every restart draws new noise and spends epsilon again
 
 
-def node_config(context: Context) -> NodeConfig:
+def _node_config(context: Context) -> NodeConfig:
     """Read the node's settings; one clear line if that cannot be."""
     try:
         return NodeConfig.model_validate(dict(context.node_config))
@@ -64,24 +64,24 @@ def node_config(context: Context) -> NodeConfig:
         raise FedtideError(f"--node-config: {explain_validation(error, {}, 'setting')}") from error
 
 
-def train(message: Message, context: Context) -> Message:
+def _train(message: Message, context: Context) -> Message:
     """Train from the model that came, hold the update, and say that it is ready."""
     begun = time.monotonic()
     order, model = TrainOrder.read(message.content), read_model(message.content["model"])
-    own, device, state = node_config(context), order.device, context.state
+    own, device, state = _node_config(context), order.device, context.state
     worker = _worker(context, own)
     seen = order.acknowledged if worker.updates_on_ack else order.previous
-    before = recall(state, "trainer", device, seen)
+    before = _recall(state, "trainer", device, seen)
     update, after = worker.train(model, device, order.version, order.learning_rate, before)
-    store_memory(state, "trainer", device, {seen: before, seen if worker.updates_on_ack else order.version: after})
-    coded = recall(state, "codec", device, order.acknowledged)
-    store_memory(state, "codec", device, {order.acknowledged: coded})
+    _store_memory(state, "trainer", device, {seen: before, seen if worker.updates_on_ack else order.version: after})
+    coded = _recall(state, "codec", device, order.acknowledged)
+    _store_memory(state, "codec", device, {order.acknowledged: coded})
     state["held"] = ConfigRecord({"device": device, "version": order.version, "acknowledged": order.acknowledged})
     state["update"] = model_record(update)
     # The parts of which the server has seen a use on this device that is not remembered here
     lost = {
         "trainer": seen and before is None and (worker.updates_on_ack or after is not None),
-        "codec": order.acknowledged and coded is None and checks.remembers(worker.codec),
+        "codec": order.acknowledged and coded is None and checks.part_remembers(worker.codec),
     }
     counts = worker.label_counts(_secret(own, state))
     ready = ReadyReply(
@@ -91,7 +91,7 @@ def train(message: Message, context: Context) -> Message:
         num_samples=int(counts.sum()),
         label_counts=counts.tolist(),
         data=worker.part,
-        isa=native.isa(),
+        isa=native.native_isa(),
         capacity=own.capacity,
         update_sq_norm=float(np.square(update, dtype=np.float64).sum()) if order.want_norm else None,
         loss=score_model(worker.trainer, model, worker.data.train).loss if order.want_loss else None,
@@ -101,9 +101,9 @@ def train(message: Message, context: Context) -> Message:
     return Message(ready.content(), reply_to=message)
 
 
-def upload(message: Message, context: Context) -> Message:
+def _upload(message: Message, context: Context) -> Message:
     """Encode the update that is held into the granted bits. It stays held: the reply may get lost."""
-    own, state, grant = node_config(context), context.state, UploadOrder.read(message.content)
+    own, state, grant = _node_config(context), context.state, UploadOrder.read(message.content)
     worker = _worker(context, own)
     held = dict(state["held"]) if "held" in state else {}
     acknowledged = int(held.pop("acknowledged", 0))  # the last upload that the server had seen when it ordered this one
@@ -112,14 +112,14 @@ def upload(message: Message, context: Context) -> Message:
         raise FedtideError(
             f"asked for device {device} from version {grant.version}, but this node holds {held or None}"
         )
-    before = recall(state, "codec", device, acknowledged)
+    before = _recall(state, "codec", device, acknowledged)
     seed, update = worker.experiment.seed, read_model(state["update"])
     packet, after = encode_update(worker.codec, update, grant.bits, seed, device, grant.tick, before)
-    store_memory(state, "codec", device, {acknowledged: before, grant.tick: after})
+    _store_memory(state, "codec", device, {acknowledged: before, grant.tick: after})
     if worker.updates_on_ack:  # else it is done without loading the data
-        before = recall(state, "trainer", device, acknowledged)
+        before = _recall(state, "trainer", device, acknowledged)
         after = worker.after_upload(packet, before)
-        store_memory(state, "trainer", device, {acknowledged: before, grant.tick: after})
+        _store_memory(state, "trainer", device, {acknowledged: before, grant.tick: after})
     reply = UploadReply(**grant.model_dump(exclude={"bits"}), packet=packet.data)
     return Message(reply.content(), reply_to=message)
 
@@ -151,7 +151,7 @@ def _secret(own: NodeConfig, state: RecordDict) -> bytes:
 # restarted, or another one played its device since) begins anew, and says so: the trace notes it for the replay.
 
 
-def recall(state: RecordDict, kind: str, device: int, seen: int) -> Memory | None:
+def _recall(state: RecordDict, kind: str, device: int, seen: int) -> Memory | None:
     """Return what a part remembers of this device after the last use (tick or version) that the server has seen.
 
     None if that is nothing yet, or was forgotten.
@@ -160,7 +160,7 @@ def recall(state: RecordDict, kind: str, device: int, seen: int) -> Memory | Non
     return {name: np.array(array.numpy()) for name, array in record.items()} if record is not None else None
 
 
-def store_memory(state: RecordDict, kind: str, device: int, memories: Mapping[int, Memory | None]) -> None:
+def _store_memory(state: RecordDict, kind: str, device: int, memories: Mapping[int, Memory | None]) -> None:
     """Keep what a part remembers after these uses, and nothing older; None: nothing."""
     for name in [name for name in state if name.startswith(f"{kind}-")]:
         del state[name]
@@ -171,17 +171,17 @@ def store_memory(state: RecordDict, kind: str, device: int, memories: Mapping[in
 
 
 client_app = ClientApp()
-client_app.train()(train)
-client_app.query("upload")(upload)
+client_app.train()(_train)
+client_app.query("upload")(_upload)
 
 
 # -- the server -----------------------------------------------------------------------------------------------------
 
 
-def run_server(grid: Grid, context: Context) -> None:
+def _run_server(grid: Grid, context: Context) -> None:
     """Run the federation on the wall clock, from wherever its run folder stopped."""
-    folder = run_folder(context.run_config)
-    handler = log_to(folder)
+    folder = _run_folder(context.run_config)
+    handler = _log_to(folder)
     try:
         terms = from_run_config(context.run_config)
         Coordinator(Mailbox(grid), terms, folder, time.monotonic, time.sleep).run()
@@ -194,7 +194,7 @@ def run_server(grid: Grid, context: Context) -> None:
         handler.close()
 
 
-def run_folder(run_config: Mapping[str, Any]) -> Path:
+def _run_folder(run_config: Mapping[str, Any]) -> Path:
     """Return where the run is kept on this host."""
     name = run_config.get("run-folder")
     if not isinstance(name, str) or not Path(name).name or "\0" in name:
@@ -209,14 +209,14 @@ def server_log(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.log")
 
 
-def log_to(folder: Path) -> logging.Handler:
+def _log_to(folder: Path) -> logging.Handler:
     """Keep the log of this run from now on."""
     path = server_log(folder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
-        raise machine_fault(path, "written", error) from error
+        raise file_fault(path, "written", error) from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     _log.addHandler(handler)
     _log.setLevel(logging.INFO)
@@ -233,4 +233,4 @@ def server_error(folder: Path, since: int = 0) -> str | None:
 
 
 server_app = ServerApp()
-server_app.main()(run_server)
+server_app.main()(_run_server)

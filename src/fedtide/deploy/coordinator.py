@@ -17,13 +17,13 @@ from fedtide import config
 from fedtide.core.files import write_atomically
 from fedtide.deploy import trace
 from fedtide.deploy.conversation import Conversation, Mailbox, ReceivedUpdate, Seat
-from fedtide.deploy.node import loader, remote_fleet
+from fedtide.deploy.node import node_loader, remote_fleet
 from fedtide.deploy.protocol import measured_capacity
 from fedtide.deploy.settings import Terms, check_terms
-from fedtide.deploy.trace import PartWithMemory, Period, ReadyRows, TraceHeader, candidates_of, fingerprint
+from fedtide.deploy.trace import PartWithMemory, Period, ReadyRows, TraceHeader, trace_fingerprint, traced_candidates
 from fedtide.engine.devices import aircomp_sum, analog_packets
 from fedtide.engine.loop import Loop
-from fedtide.engine.preflight import check_answers, check_own_parts
+from fedtide.engine.preflight import preflight_answers, preflight_own_parts
 from fedtide.engine.step import (
     SCALE_BITS,
     Announced,
@@ -32,18 +32,18 @@ from fedtide.engine.step import (
     ReadyDevices,
     ServerState,
     initial_state,
-    is_lost,
-    is_sending,
-    learning_rates,
-    link_at,
-    snr_at,
+    lost_in_step,
+    sending_in_step,
+    step_learning_rates,
+    step_links,
+    step_snr,
 )
 from fedtide.engine.system import System, build, make_trainer, parameter_count
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.learning import native
-from fedtide.radio.over_the_air import separate
+from fedtide.radio.over_the_air import is_not_over_the_air
 from fedtide.runs import Ledger, RoundRecord, RunFolder, is_complete
-from fedtide.runs.record import costs
+from fedtide.runs.record import record_costs
 from fedtide.runs.result import Result
 from fedtide.trackers import Trackers
 from fedtide.types import Floats, Grant, Link, Tick, Vector
@@ -74,7 +74,7 @@ class RealDevices:
 
     def prepare(self, state: ServerState, tick: Tick) -> ServerState:
         """Send the newest model to those that work on nothing, and wait until the period is over."""
-        rate = float(learning_rates(self._system, np.array([state.version]))[0])
+        rate = float(step_learning_rates(self._system, np.array([state.version]))[0])
         model, needs = state.models[state.version], self._system.policy.needs
         sent = self._talk.order_training(state.version, model, rate, needs)
         begun = self._talk.elapsed if self._due is None else self._due
@@ -114,26 +114,26 @@ class RealDevices:
             forgot={kind: devices for kind, devices in forgot.items() if devices} or None,
             **{name: [getattr(report, name) for report in reports] for name in self._system.policy.needs},
         )
-        return ReadyDevices(candidates_of(self._rows, self._system, state.uploads), link)
+        return ReadyDevices(traced_candidates(self._rows, self._system, state.uploads), link)
 
     def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Announced:
         """Ask the picked nodes for their updates, and wait for them until the deadline."""
         link: Link = ready.kept
-        picked, sending = ready.rows.device[grant.picked], is_sending(self._system, link, grant)
+        picked, sending = ready.rows.device[grant.picked], sending_in_step(self._system, link, grant)
         self._talk.ask(picked[sending].tolist(), grant.bits[sending].tolist(), tick.index)
         self._wait_until(self._talk.elapsed + self._window, lambda: not self._talk.awaits_uploads)
         got = self._got = self._talk.got
         came = np.array([device in got for device in picked.tolist()], np.bool_)
-        if not separate(self._system.access):
+        if not is_not_over_the_air(self._system.access):
             # Nodes cannot send at once, but their packets can be added over a simulated radio. Who was late was silent.
-            lot, snr = picked[came].tolist(), snr_at(link, grant)[came]
+            lot, snr = picked[came].tolist(), step_snr(link, grant)[came]
             heard = aircomp_sum(self._system.access, self._terms.experiment.seed, tick.index, snr)
             analog = analog_packets(lot, [got[device].update for device in lot])
             return Announced(grant.picked[came], [lot], {}, analog, heard, float(SCALE_BITS * len(lot)))
         sent = {device: each.packet for device, each in got.items()}
         # Over a simulated radio a packet is lost that its link does not carry, whatever the network did.
         bits = [sent[device].bits if device in sent else 0 for device in picked.tolist()]
-        came &= ~is_lost(link, grant, bits)
+        came &= ~lost_in_step(link, grant, bits)
         return Announced(grant.picked[came], [picked[came].tolist()], {}, sent)
 
     def send(self, state: ServerState, tick: Tick, lot: list[int]) -> Delivered:
@@ -149,7 +149,7 @@ class RealDevices:
         """Return the links of these seats [m]; what nodes report, and what was measured, is believed."""
         settings, device = self._terms.deployment, np.array([seat.device for seat in seats], np.int64)
         if settings.capacity == "simulated":
-            return link_at(self._system, tick._replace(ready=device))
+            return step_links(self._system, tick._replace(ready=device))
         if settings.capacity == "reported":
             found: Floats = np.array([(seat.ready.capacity if seat.ready else None) or 0.0 for seat in seats])
         else:
@@ -169,7 +169,7 @@ class RealDevices:
             arrived_at=[self._got[device].at for device in arrived],
             lost=[device for device in picked if device in info.sent and device not in arrived] or None,
             refused=self._talk.refusals,
-            model=fingerprint(state.models[state.version]),
+            model=trace_fingerprint(state.models[state.version]),
             nodes={str(seat.device): seat.node for seat in self._talk.seats if seat.node is not None},
             rate={str(device): rate for device, rate in self._talk.rate.items()},
         )
@@ -192,11 +192,11 @@ class Coordinator:
     ) -> None:
         check_terms(terms)
         self._terms, self._folder, self._on_round = terms, folder, on_round
-        dataset = loader(terms.deployment.loader)(terms.experiment, None)
+        dataset = node_loader(terms.deployment.loader)(terms.experiment, None)
         self._system = build(terms.experiment, dataset=dataset, fleet=remote_fleet(terms.experiment))
         self._trainer = make_trainer(self._system)  # for the first model and the scores
         num_parameters = parameter_count(self._system, self._trainer)
-        check_own_parts(self._system, num_parameters)
+        preflight_own_parts(self._system, num_parameters)
         self._talk = Conversation(mailbox, terms, self._system.codec, num_parameters, dataset.num_labels, clock)
         self._devices = RealDevices(self._talk, terms, self._system, sleep)
 
@@ -207,7 +207,7 @@ class Coordinator:
         watching = Trackers([part.entry for part in experiment.tracker], _log.warning)
         try:
             state, ledger, rounds, writer = self._load(folder)
-            spend = costs(self._system, len(state.models[state.version]))
+            spend = record_costs(self._system, len(state.models[state.version]))
             watching.begin(experiment, self._folder, len(ticks))
 
             def save(record: RoundRecord, state: ServerState, info: Info) -> None:
@@ -241,7 +241,7 @@ class Coordinator:
         experiment, settings = self._terms.experiment, self._terms.deployment.model_dump(mode="json")
         place, saved, before = self._folder, folder.load(), None
         if (place / trace.NAME).exists():
-            before = trace.read_history(place)
+            before = trace.read_trace_history(place)
             count = len(before.trace.periods)
             if count and before.trace.header.deployment != settings:
                 raise RunFolderError(f"{place} was begun with other deployment settings; restore them or start anew")
@@ -251,7 +251,7 @@ class Coordinator:
                     "a new folder"
                 )
             if not is_complete(place):
-                check_answers(place, self._system, trace.answered(self._system, before), "in period")
+                preflight_answers(place, self._system, trace.traced_answers(self._system, before), "in period")
         elif saved is not None:
             raise RunFolderError(
                 f"{place} holds a run but no {trace.NAME}: it is a simulation's, or its trace was lost; choose another folder "
@@ -262,7 +262,7 @@ class Coordinator:
             header = TraceHeader(
                 num_devices=num_devices,
                 num_symbols=self._system.num_symbols,
-                isa=native.isa(),
+                isa=native.native_isa(),
                 deployment=settings,
                 experiment=config.digest(experiment),
             )

@@ -75,14 +75,14 @@ def demo_terms(demo: Demo, changes: dict[str, Any]) -> Terms:
 def _with_files_in_full(experiment: Experiment) -> Experiment:
     """Name the user's own files by their full paths: Flower's processes work in a folder of their own."""
     changes: dict[str, Any] = {}
-    for key, name in config.own_files(experiment).items():
+    for key, name in config.own_file_keys(experiment).items():
         place, _, wanted = name.rpartition(":")
         changes[key] = {**config.key_value(experiment, key).args, "name": f"{Path(place).absolute()}:{wanted}"}
     files = {key: str(Path(place).absolute()) for key, place in config.experiment_argument_files(experiment).items()}
     return config.experiment(experiment, changes, files)
 
 
-def paces(demo: Demo) -> list[float]:
+def _paces(demo: Demo) -> list[float]:
     """Return how many seconds a training takes each node at least."""
     return [float(pace) for pace in np.linspace(0.1, _SLOWEST_PERIODS, demo.num_nodes) * demo.period]
 
@@ -116,7 +116,7 @@ def _start(federation: Federation, demo: Demo, terms: Terms, show: Show) -> None
     """Start the SuperLink and the SuperNodes."""
     federation.start_superlink()
     show([], "starting the SuperNodes")
-    for part, pace in enumerate(paces(demo)):
+    for part, pace in enumerate(_paces(demo)):
         key = None
         if federation.credentials is not None:
             key, public = federation.credentials.nodes[part]

@@ -9,13 +9,13 @@ import numpy as np
 
 from fedtide.codec.base import Codec, Packet
 from fedtide.config import Experiment
-from fedtide.data.holdings import label_counts
+from fedtide.data.holdings import holding_label_counts
 from fedtide.deploy.privacy import private_counts, secret_rng
 from fedtide.deploy.settings import Terms
 from fedtide.devices.fleet import Fleet
 from fedtide.engine import devices
 from fedtide.engine.devices import decode_update
-from fedtide.engine.system import load_dataset, local_work, make_codec, make_fleet, make_model, trainer_of
+from fedtide.engine.system import load_dataset, make_codec, make_fleet, make_local_work, make_model, make_task_trainer
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import Task, Trainer
 from fedtide.parts import registry
@@ -57,7 +57,7 @@ def _dealt(text: str) -> Any:
     return make_fleet(Experiment.model_validate_json(text), _whole(text)).partition
 
 
-def loader(name: str) -> Loader:
+def node_loader(name: str) -> Loader:
     """Return the loader of this name."""
     found: Loader = registry.find_part("loader", name, {"partition": partition})
     return found
@@ -85,15 +85,15 @@ class Worker:
     @cached_property
     def data(self) -> Dataset:
         """Its own data, through the loader that the deployment names."""
-        return loader(self.terms.deployment.loader)(self.experiment, self.part)
+        return node_loader(self.terms.deployment.loader)(self.experiment, self.part)
 
     @cached_property
     def trainer(self) -> Trainer:
         """The trainer that the experiment names, for this data."""
         shape, num_labels = self.data.train.images.shape[1:], self.data.num_labels
         model = make_model(self.experiment, shape, num_labels)
-        return trainer_of(
-            self.experiment, Task(model, local_work(self.experiment), self.experiment.seed, shape, num_labels)
+        return make_task_trainer(
+            self.experiment, Task(model, make_local_work(self.experiment), self.experiment.seed, shape, num_labels)
         )
 
     def train(
@@ -112,12 +112,14 @@ class Worker:
 
     def after_upload(self, packet: Packet, memory: Memory | None) -> Memory:
         """Return what the trainer remembers once the server has this packet."""
-        return devices.after_arrival(self.trainer, memory, decode_update(self.codec, packet, packet.num_parameters))
+        return devices.device_memory_after_arrival(
+            self.trainer, memory, decode_update(self.codec, packet, packet.num_parameters)
+        )
 
     def label_counts(self, secret: bytes) -> Ints:
         """Return how many samples of each label the node has [c]; private counts if the deployment asks for that."""
         labels, settings = self.data.train.labels, self.terms.deployment
-        counts: Ints = label_counts(labels, [np.arange(len(labels))], self.data.num_labels)[0]
+        counts: Ints = holding_label_counts(labels, [np.arange(len(labels))], self.data.num_labels)[0]
         if settings.epsilon is not None:
             counts = private_counts(counts, settings.epsilon, settings.label_clip, secret_rng(secret))
         return counts

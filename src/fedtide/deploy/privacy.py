@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.config import Experiment
-from fedtide.engine.step import candidates_at
+from fedtide.engine.step import step_candidates
 from fedtide.engine.system import System, build, load_dataset
-from fedtide.engine.ticks import grant_at
+from fedtide.engine.ticks import grant_at_tick
 from fedtide.errors import FedtideError
 from fedtide.schedule.label_variance import label_variance
 from fedtide.schedule.schedulers import SCHEDULERS
@@ -86,8 +86,8 @@ def _mean_variance(system: System, shown: Ints) -> float:
     seen, uploads = system._replace(fleet=fleet), np.zeros(fleet.num_devices, np.int64)
     reached = []
     for tick in system.ticks:
-        rows = candidates_at(seen, tick, uploads)
-        picked = rows.device[grant_at(seen, tick, rows).picked]
+        rows = step_candidates(seen, tick, uploads)
+        picked = rows.device[grant_at_tick(seen, tick, rows).picked]
         uploads[picked] += 1
         if len(picked):
             reached.append(label_variance(system.fleet.label_counts[picked]))

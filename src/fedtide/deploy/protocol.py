@@ -19,9 +19,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from pydantic import FailFast, Field, ValidationError
 
-from fedtide.codec.base import HEADER_BYTES, Codec, Packet, most_bits, received
+from fedtide.codec.base import HEADER_BYTES, Codec, Packet, max_packet_bits, received_packet
 from fedtide.config.values import explain_validation
-from fedtide.core.faults import error_text
+from fedtide.core.faults import fault_text
 from fedtide.deploy.settings import Deployment
 from fedtide.deploy.trace import MAX_COUNT, PartWithMemory, ShortWord, StrictModel
 from fedtide.engine.system import System
@@ -160,15 +160,15 @@ def read_upload(
 ) -> tuple[Packet, Vector]:
     """Return the packet and the update [d] that the server reads from it, or raise Refused."""
     upload = UploadReply.read(content, grant)
-    budget = most_bits(codec, num_parameters, grant.bits)
+    budget = max_packet_bits(codec, num_parameters, grant.bits)
     if len(upload.packet) > HEADER_BYTES + _SLACK_BYTES + budget / 8:
         raise Refused(f"a packet of {len(upload.packet)} bytes for a grant of {grant.bits:.0f} bits")
     try:
-        packet = received(upload.packet, num_parameters)
+        packet = received_packet(upload.packet, num_parameters)
         with np.errstate(over="ignore"):
             update = np.asarray(codec.decode(packet)).astype(np.float32, copy=False)
     except Exception as error:  # whatever decoding rubbish raises; one node must not end the federation
-        raise Refused(f"a packet that cannot be decoded ({error_text(error)})") from error
+        raise Refused(f"a packet that cannot be decoded ({fault_text(error)})") from error
     if packet.bits > budget:
         raise Refused(f"a packet of {packet.bits} bits for a grant of {grant.bits:.0f}")
     if update.shape != (num_parameters,) or not np.isfinite(update).all():

@@ -20,22 +20,22 @@ import numpy as np
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.core.faults import error_text
-from fedtide.core.files import is_there
-from fedtide.deploy.node import loader, remote_fleet
-from fedtide.deploy.settings import check_timeline, deployment
-from fedtide.deploy.trace import NAME, Period, candidates_of, fingerprint, read_history
+from fedtide.core.faults import fault_text
+from fedtide.core.files import file_is_there
+from fedtide.deploy.node import node_loader, remote_fleet
+from fedtide.deploy.settings import check_deployment_timeline, deployment
+from fedtide.deploy.trace import NAME, Period, read_trace_history, trace_fingerprint, traced_candidates
 from fedtide.engine.devices import (
     DeviceMemory,
     Packed,
-    acknowledge,
+    acknowledge_devices,
     aircomp_sum,
     analog_packets,
     decode_lot,
     encode_lot,
+    lot_without_lost,
     train_jobs,
     updates_state_on_train,
-    without,
 )
 from fedtide.engine.loop import Loop, Sink, score_model
 from fedtide.engine.step import (
@@ -46,19 +46,19 @@ from fedtide.engine.step import (
     ReadyDevices,
     ServerState,
     initial_state,
-    is_sending,
-    learning_rates,
-    link_at,
-    snr_at,
+    sending_in_step,
+    step_learning_rates,
+    step_links,
+    step_snr,
 )
 from fedtide.engine.system import System, build, make_trainer
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.parts import user_code
-from fedtide.radio.over_the_air import separate
+from fedtide.radio.over_the_air import is_not_over_the_air
 from fedtide.runs import RoundRecord, RunFolder
-from fedtide.runs.record import costs
+from fedtide.runs.record import record_costs
 from fedtide.types import Grant, Job, Samples, Tick, Vector
 
 _CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
@@ -91,7 +91,7 @@ class RecordedDevices:
     def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
         """Return the rows of the trace; train first what a scheduler or a trainer's memory asks for."""
         period, needs, faithful = self.periods[tick.index - 1], self.system.policy.needs, self.faithful
-        rows = candidates_of(period, self.system, state.uploads, faithful)
+        rows = traced_candidates(period, self.system, state.uploads, faithful)
         updates, memory = np.empty((0, 0), np.float32), _remembered(state, period)
         wants_norms = "update_sq_norm" in needs and not faithful
         if trained := updates_state_on_train(self.trainer) or wants_norms:
@@ -111,9 +111,9 @@ class RecordedDevices:
         lost, access, seed = period.lost or [], self.system.access, self.system.experiment.seed
         failed = {*period.picked} - {*period.arrived} - {*lost}
         link = None  # of updates that are sent at once, over a simulated radio; else what was lost is on record
-        if not separate(access):
-            link = link_at(self.system, tick._replace(ready=ready.rows.device))
-        picked = grant.picked[is_sending(self.system, link, grant)] if link else grant.picked
+        if not is_not_over_the_air(access):
+            link = step_links(self.system, tick._replace(ready=ready.rows.device))
+        picked = grant.picked[sending_in_step(self.system, link, grant)] if link else grant.picked
         picked = picked[~np.isin(ready.rows.device[picked], list(failed))]
         device = ready.rows.device[picked].tolist()
         if updates is None:
@@ -121,19 +121,19 @@ class RecordedDevices:
         else:
             updates = updates[picked]
         if link:
-            heard = aircomp_sum(access, seed, tick.index, snr_at(link, grant._replace(picked=picked)))
+            heard = aircomp_sum(access, seed, tick.index, step_snr(link, grant._replace(picked=picked)))
             sent = analog_packets(device, updates)
             return Announced(picked, [(device, updates)], memory, sent, heard, float(SCALE_BITS * len(sent)))
         granted = grant.bits[np.isin(grant.picked, picked)]
         lot = encode_lot(self.system.codec, seed, tick.index, device, granted, updates, memory)
-        return Announced(picked[~np.isin(device, lost)], [without(lot, lost)], memory, lot.sent)
+        return Announced(picked[~np.isin(device, lost)], [lot_without_lost(lot, lost)], memory, lot.sent)
 
     def send(self, state: ServerState, tick: Tick, lot: Any) -> Delivered:
         """Decode as the server did."""
         if isinstance(lot, Packed):
             updates, memory = decode_lot(self.system.codec, lot, state.devices)
-            return Delivered(updates, {}, acknowledge(self.trainer, memory, [*lot.sent], updates))
-        return Delivered(lot[1], {}, acknowledge(self.trainer, state.devices, *lot))
+            return Delivered(updates, {}, acknowledge_devices(self.trainer, memory, [*lot.sent], updates))
+        return Delivered(lot[1], {}, acknowledge_devices(self.trainer, state.devices, *lot))
 
     def _train(self, state: ServerState, period: Period, devices: list[int]) -> tuple[Vector, DeviceMemory]:
         """Train these devices from the versions and with the data that the trace says."""
@@ -143,7 +143,7 @@ class RecordedDevices:
         rows = [place[device] for device in devices]
         start = [period.start[row] for row in rows]
         told = [period.learning_rate[row] for row in rows]
-        rates = told if self.faithful else learning_rates(self.system, np.array(start, np.int64)).tolist()
+        rates = told if self.faithful else step_learning_rates(self.system, np.array(start, np.int64)).tolist()
         jobs = []
         for device, row, version, rate in zip(devices, rows, start, rates, strict=True):
             samples = self.samples(period.data[row])
@@ -184,15 +184,15 @@ def replay(
     on_round: Callable[[RoundRecord, int], None] | None = None,
 ) -> Replayed:
     """Play the trace of a run folder. changes: keys of the experiment that differ; out: a folder for the new rounds."""
-    original, _, recorded, user_folder = read_history(folder)
+    original, _, recorded, user_folder = read_trace_history(folder)
     periods = recorded.periods
     if not periods:
         raise RunFolderError(f"{folder} has no finished period yet; there is nothing to replay")
-    with user_code.search_folder(user_folder):
+    with user_code.search_user_folder(user_folder):
         experiment = _changed(original, changes or {})
         faithful = experiment == original
-        check_timeline(experiment)
-        load = loader(deployment(recorded.header.deployment).loader)
+        check_deployment_timeline(experiment)
+        load = node_loader(deployment(recorded.header.deployment).loader)
         system = build(experiment, dataset=load(experiment, None), fleet=remote_fleet(experiment))
         system = system._replace(num_symbols=recorded.header.num_symbols) if faithful else system
         trainer = make_trainer(system, threads)
@@ -204,7 +204,7 @@ def replay(
         def compare(record: RoundRecord, state: ServerState, info: Info) -> None:
             period = periods[record.index - 1]
             same_plan = record.picked == period.picked and info.grant.bits.tolist() == period.bits
-            if faithful and not (same_plan and fingerprint(state.models[state.version]) == period.model):
+            if faithful and not (same_plan and trace_fingerprint(state.models[state.version]) == period.model):
                 differs.append(record.index)
 
         with _new_folder(out, experiment) as run:
@@ -213,18 +213,18 @@ def replay(
                 sinks.append(("records", run.append))
             if on_round:
                 sinks.append(("other", lambda record, *_: on_round(record, len(periods))))
-            loop = Loop(system, trainer, devices, costs(system, len(state.models[1])), state, sinks=sinks)
+            loop = Loop(system, trainer, devices, record_costs(system, len(state.models[1])), state, sinks=sinks)
             try:
                 model = loop.run(system.ticks[period.tick - 1] for period in periods)
             except (IndexError, KeyError, ValueError) as error:  # sealed, and yet it cannot have happened
                 problem = f"{folder / NAME} cannot be played in period {state.version + len(loop.rounds)}"
-                raise RunFolderError(f"{problem} ({error_text(error)}); restore it from a copy") from error
+                raise RunFolderError(f"{problem} ({fault_text(error)}); restore it from a copy") from error
             if run:
                 run.checkpoint()
                 run.finish(model)
     paths = sorted({path for period in periods for path in period.isa})
     compared, first = len(periods) if faithful else 0, differs[0] if differs else None
-    return Replayed(experiment, loop.rounds, model, compared, first, (native.isa(), paths))
+    return Replayed(experiment, loop.rounds, model, compared, first, (native.native_isa(), paths))
 
 
 @contextlib.contextmanager
@@ -238,7 +238,7 @@ def _new_folder(out: Path | None, experiment: Experiment) -> Iterator[RunFolder 
         return
     place = out.resolve()
     aside = place.with_name(f".{place.name}.{os.getpid()}.part")
-    if is_there(place) and (not place.is_dir() or any(place.iterdir())):
+    if file_is_there(place) and (not place.is_dir() or any(place.iterdir())):
         raise RunFolderError(f"{out} is there already and not empty; choose a new folder with --out")
     try:
         with contextlib.closing(RunFolder.open(aside, experiment)) as run:
@@ -257,4 +257,4 @@ def _changed(original: Experiment, changes: Mapping[str, Any]) -> Experiment:
                 raise FedtideError(
                     f"{key} is part of what happened and cannot be changed in a replay; change {', '.join(_CHANGEABLE)}"
                 )
-    return config.experiment(config.lay(config.dump(original), changes))
+    return config.experiment(config.merge_nested(config.dump(original), changes))

@@ -14,9 +14,9 @@ from fedtide import __version__, config
 from fedtide.config import Experiment
 from fedtide.config.values import Count, Name, Positive, Share, explain_validation
 from fedtide.core.files import is_own_file
-from fedtide.core.yaml12 import plain_tree, shown
+from fedtide.core.yaml12 import plain_yaml_tree, shown
 from fedtide.errors import FedtideError
-from fedtide.learning.trainer import backend
+from fedtide.learning.trainer import trainer_backend
 
 _TREE = TypeAdapter(dict[str, Any])
 _SHORTEST_PERIOD = 10.0  # seconds: stock Flower takes two to five for a reply, and a period has two
@@ -61,14 +61,14 @@ class Terms(NamedTuple):
 def deployment(tree: Mapping[str, Any]) -> Deployment:
     """Make a Deployment from plain data; one clear line if it cannot be."""
     try:
-        return Deployment.model_validate(plain_tree(tree))
+        return Deployment.model_validate(plain_yaml_tree(tree))
     except ValidationError as error:
         raise FedtideError(
             "deployment settings: " + explain_validation(error, Deployment.model_fields, "setting")
         ) from None
 
 
-def doubts(terms: Terms) -> list[str]:
+def deployment_doubts(terms: Terms) -> list[str]:
     """Say what makes a federation unlikely to work on real devices."""
     found, period, loader = [], terms.experiment.timeline.period, terms.deployment.loader
     if period < _SHORTEST_PERIOD:
@@ -77,7 +77,7 @@ def doubts(terms: Terms) -> list[str]:
             "deadline: Flower takes two to five seconds for a reply. Lengthen timeline.period, and with it timeline.horizon "
             "and fleet.max_duration"
         )
-    files = config.own_files(terms.experiment) | config.experiment_argument_files(terms.experiment)
+    files = config.own_file_keys(terms.experiment) | config.experiment_argument_files(terms.experiment)
     files |= {"loader": loader} if is_own_file(loader) else {}
     for key, name in files.items():
         if not os.path.isabs(name.rpartition(":")[0] if is_own_file(name) else name):
@@ -88,7 +88,7 @@ def doubts(terms: Terms) -> list[str]:
     return found
 
 
-def check_timeline(experiment: Experiment) -> None:
+def check_deployment_timeline(experiment: Experiment) -> None:
     """Raise unless the server acts every period, which is what a deployment does."""
     timeline, part = experiment.timeline, experiment.part("timeline")
     if part.name != "periodic" or part.args or timeline.upload_time:
@@ -103,11 +103,11 @@ def check_timeline(experiment: Experiment) -> None:
 def check_terms(terms: Terms) -> None:
     """Raise if this federation can never run, before anything is written or started."""
     experiment, settings = terms
-    check_timeline(experiment)
+    check_deployment_timeline(experiment)
     if experiment.learning.trainer.name == "dask":
         raise FedtideError(
             "learning.trainer=dask shares out simulated devices over a cluster, and nodes train themselves; say "
-            f"learning.trainer={backend(experiment.learning.trainer)}, which gives the same bits"
+            f"learning.trainer={trainer_backend(experiment.learning.trainer)}, which gives the same bits"
         )
     if experiment.radio.access.name != "orthogonal" and settings.capacity != "simulated":
         raise FedtideError(
@@ -121,7 +121,7 @@ def check_terms(terms: Terms) -> None:
         )
 
 
-def to_run_config(terms: Terms) -> dict[str, str]:
+def _to_run_config(terms: Terms) -> dict[str, str]:
     """Return the terms as Flower's run configuration: two JSON texts."""
     tree = config.dump(terms.experiment)
     tree["data"]["folder"] = None  # every host has its own; see the node's `data-folder`
@@ -173,7 +173,7 @@ def write_app(folder: Path, terms: Terms, run_folder: Path) -> Path:
     package = folder / _PACKAGE
     if folder.exists() and any(folder.iterdir()) and not package.is_dir():
         raise FedtideError(f"{folder} holds something else; choose an empty or new folder for the app")
-    run_config = {**to_run_config(terms), "run-folder": str(run_folder)}
+    run_config = {**_to_run_config(terms), "run-folder": str(run_folder)}
     # JSON's escapes are those of a TOML basic string
     settings = "\n".join(f"{key} = {json.dumps(text)}" for key, text in run_config.items()).replace("\x7f", "\\u007f")
     package.mkdir(parents=True, exist_ok=True)

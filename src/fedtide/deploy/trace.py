@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.config.values import explain_validation
-from fedtide.core.files import machine_fault, write_atomically
+from fedtide.core.files import file_fault, write_atomically
 from fedtide.core.versioned import VersionedArray
 from fedtide.engine.preflight import Answered
 from fedtide.engine.step import REPORT_BITS
@@ -125,7 +125,7 @@ class Trace(NamedTuple):
     periods: list[Period]
 
 
-def fingerprint(model: Vector) -> str:
+def trace_fingerprint(model: Vector) -> str:
     """Return the SHA-256 of a model's bits."""
     return hashlib.sha256(model.astype("<f4").tobytes()).hexdigest()
 
@@ -160,7 +160,7 @@ class Writer:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            fault = machine_fault(self.path, "written", error)
+            fault = file_fault(self.path, "written", error)
             raise RunFolderError(f"{fault}; everything up to the period before is saved: start again") from error
 
 
@@ -190,7 +190,7 @@ def read_trace(folder: Path) -> Trace:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RunFolderError(f"{folder} holds no {NAME}: name the run folder that a deployment made") from error
     except OSError as error:
-        raise machine_fault(path, "read", error) from error
+        raise file_fault(path, "read", error) from error
     seal, records = b"", list[Any]()
     for number, line in enumerate(lines or [b""], 1):
         kind: type[StrictModel] = Period if records else TraceHeader
@@ -242,7 +242,7 @@ class History(NamedTuple):
     user_folder: Path | None  # from which its own files were named
 
 
-def read_history(folder: Path) -> History:
+def read_trace_history(folder: Path) -> History:
     """Read a federation, finished, stopped or going on; raise if its files are not of one run. Nothing is changed.
 
     The trace alone, with experiment.yaml beside it, can be read too: then there is nothing more to check it against.
@@ -263,7 +263,7 @@ def read_history(folder: Path) -> History:
         raise RunFolderError(
             f"{path} has {len(periods)} periods and rounds.jsonl {count}: lines were lost; restore it from a copy"
         )
-    if count and kept.checkpoint is not None and fingerprint(kept.checkpoint.model) != periods[count - 1].model:
+    if count and kept.checkpoint is not None and trace_fingerprint(kept.checkpoint.model) != periods[count - 1].model:
         raise RunFolderError(
             f"{path} is of another run than checkpoint.npz beside it, which has another model after period {count}: "
             "restore both from a copy"
@@ -271,7 +271,9 @@ def read_history(folder: Path) -> History:
     return History(kept.experiment, kept.rounds, found, kept.versions.files_folder)
 
 
-def candidates_of(rows: ReadyRows, system: System, uploads: Ints | VersionedArray, reports: bool = True) -> Candidates:
+def traced_candidates(
+    rows: ReadyRows, system: System, uploads: Ints | VersionedArray, reports: bool = True
+) -> Candidates:
     """Return what the scheduler sees in a period. uploads: how often each device was aggregated before [N].
 
     reports: with the update norms and losses on record.
@@ -296,11 +298,11 @@ def candidates_of(rows: ReadyRows, system: System, uploads: Ints | VersionedArra
     )
 
 
-def answered(system: System, history: History) -> Iterator[Answered]:
+def traced_answers(system: System, history: History) -> Iterator[Answered]:
     """Return what the policies of a federation saw and answered so far."""
     uploads = np.zeros(system.fleet.num_devices, np.int64)
     for period, record in zip(history.trace.periods, history.rounds, strict=False):
-        rows = candidates_of(period, system, uploads)
+        rows = traced_candidates(period, system, uploads)
         weight = dict(zip(record.picked, record.weight, strict=True))
         yield Answered(rows, period.picked, period.arrived, [weight[device] for device in period.arrived])
         uploads[period.arrived] += 1

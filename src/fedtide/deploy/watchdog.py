@@ -28,7 +28,7 @@ def start_watchdog(home: Path, temporary: Path | None) -> subprocess.Popen[bytes
     )
 
 
-def federation_processes(home: str | Path) -> list[int]:
+def _federation_processes(home: str | Path) -> list[int]:
     """Return every process that carries a federation's FLWR_HOME.
 
     Flower starts its grandchildren in sessions of their own, so no process group holds them all.
@@ -46,7 +46,7 @@ def _main(home: str, temporary: str | None = None) -> None:
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
     until = time.monotonic() + 10
-    while (left := federation_processes(home)) and time.monotonic() < until:  # one may just have started another
+    while (left := _federation_processes(home)) and time.monotonic() < until:  # one may just have started another
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

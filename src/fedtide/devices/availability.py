@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from fedtide import columns
 from fedtide.devices.fedscale import FedScaleAvailability
-from fedtide.devices.traces import Intervals, check_device_count, read_trace, repeating
+from fedtide.devices.traces import Intervals, check_trace_device_count, read_trace_columns, repeating_trace
 from fedtide.errors import DataError, FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, read_only
@@ -38,7 +38,7 @@ class Always:
         return time.copy()
 
 
-def always(availability: Availability) -> bool:
+def always_available(availability: Availability) -> bool:
     """Say whether every device is always there."""
     return bool(getattr(availability, "always", False))
 
@@ -218,7 +218,7 @@ class Daily:
             start, stay = start + early, stay + (late - early)
         if self.zones:
             start = start + self.zones * columns.uniform(seed, "daily", device, draw=2)
-        return repeating(time, start, stay, np.full(len(device), self.day))
+        return repeating_trace(time, start, stay, np.full(len(device), self.day))
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class TraceAvailability:
     intervals: Intervals = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        trace = read_trace(self.path, ("device", "start", "end"))
+        trace = read_trace_columns(self.path, ("device", "start", "end"))
         trace.refuse(trace["start"] < 0, "start={start:g} lies before time 0; cut it off there")
         trace.refuse(
             trace["end"] <= trace["start"], "end={end:g} does not come after start={start:g}; swap or remove them"
@@ -265,7 +265,7 @@ class TraceAvailability:
         """Return when each is next there [m]."""
         count = len(self.intervals.period)
         if not self.wrap:
-            check_device_count(self.path, device, count)
+            check_trace_device_count(self.path, device, count)
         return self.intervals.next_there(device % count, time)
 
 
@@ -316,7 +316,7 @@ class Battery:
         if not math.isfinite(self._off):
             return np.where(time < (1 - begun) * self._on, time, np.inf)
         period = np.full(len(device), self._on + self._off)
-        return repeating(time, -begun * period, np.full(len(device), self._on), period)
+        return repeating_trace(time, -begun * period, np.full(len(device), self._on), period)
 
 
 AVAILABILITIES: dict[str, Callable[..., Availability]] = {

@@ -18,9 +18,9 @@ from typing import Annotated, ClassVar, TypeAlias
 import numpy as np
 
 from fedtide import columns
-from fedtide.core.memory_budget import require
+from fedtide.core.memory_budget import require_memory
 from fedtide.devices.fedscale import FedScaleCapacity
-from fedtide.devices.traces import check_device_count, read_trace
+from fedtide.devices.traces import check_trace_device_count, read_trace_columns
 from fedtide.errors import DataError, FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.rng import stream
@@ -34,7 +34,7 @@ MaxFrequency: TypeAlias = Annotated[float, arg("f_k at most", unit="cycles/s", g
 _LEAST = np.finfo(np.float64).tiny  # no device takes no time, whatever rounds to 0
 
 
-def redraws(duration: Duration) -> bool:
+def durations_vary(duration: Duration) -> bool:
     """Say whether a device's jobs may differ in length."""
     return bool(getattr(duration, "redraws", True))
 
@@ -62,7 +62,7 @@ class UniformDuration:
     def __call__(self, seed: int, device: Ints, job: Ints) -> Floats:
         """Return T_k [m]; the draws come one after the other, so those before the last device are made too."""
         count = int(np.max(device, initial=-1)) + 1
-        require(24.0 * count, f"a fleet of {count:,} devices", "lower fleet.num_devices")
+        require_memory(24.0 * count, f"a fleet of {count:,} devices", "lower fleet.num_devices")
         drawn = self.max_duration - stream(seed, "duration").random(count) * (self.max_duration - self.min_duration)
         return drawn[device]
 
@@ -133,12 +133,12 @@ class LogNormal:
 # By what there is to compute and how fast the CPU is: the same speed for how long it computes and what that costs.
 
 
-def frequencies(seed: int, device: Ints, low: float, high: float) -> Floats:
+def duration_frequencies(seed: int, device: Ints, low: float, high: float) -> Floats:
     """Return f_k ~ U(low, high) in cycles/s, once per device [m]."""
     return low + (high - low) * columns.uniform(seed, "frequency", device)
 
 
-def check_frequencies(part: str, low: float, high: float) -> None:
+def check_duration_frequencies(part: str, low: float, high: float) -> None:
     """Raise if the bounds of the frequencies are in the wrong order."""
     if low > high:
         raise FedtideError(f"{part}: min_frequency={low:g} exceeds max_frequency={high:g}; swap them")
@@ -160,7 +160,7 @@ class Cycles:
     redraws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_frequencies("duration=cycles", self.min_frequency, self.max_frequency)
+        check_duration_frequencies("duration=cycles", self.min_frequency, self.max_frequency)
         if not self.cycles_per_sample > 0:
             raise FedtideError(
                 f"duration=cycles: fleet.cycles_per_sample={self.cycles_per_sample:g} means that devices take no time; "
@@ -169,7 +169,7 @@ class Cycles:
 
     def __call__(self, seed: int, device: Ints, job: Ints) -> Floats:
         """Return T_k [m]."""
-        speed = frequencies(seed, device, self.min_frequency, self.max_frequency) * self.unit_seconds
+        speed = duration_frequencies(seed, device, self.min_frequency, self.max_frequency) * self.unit_seconds
         return float(self.cycles_per_sample) * np.asarray(self.samples_per_job)[device] / speed
 
 
@@ -189,7 +189,7 @@ class TraceDuration:
     taken: Floats = field(init=False, repr=False, compare=False)  # by device and job [rows]
 
     def __post_init__(self) -> None:
-        trace = read_trace(self.path, ("device", "duration"), ("job",))
+        trace = read_trace_columns(self.path, ("device", "duration"), ("job",))
         too_short = ~(trace["duration"] * self.scale > 0)
         trace.refuse(too_short, "duration={duration:g}: a job takes some time; give more than 0")
         device = trace.devices()
@@ -212,7 +212,7 @@ class TraceDuration:
         """Return what the file says [m]."""
         count = len(self.begin) - 1
         if not self.wrap:
-            check_device_count(self.path, device, count)
+            check_trace_device_count(self.path, device, count)
         row = device % count
         first, jobs = self.begin[row], self.begin[row + 1] - self.begin[row]
         if self.redraws and not self.wrap:

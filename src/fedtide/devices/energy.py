@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 
 import numpy as np
 
-from fedtide.devices.duration import MaxFrequency, MinFrequency, check_frequencies, frequencies
+from fedtide.devices.duration import MaxFrequency, MinFrequency, check_duration_frequencies, duration_frequencies
 from fedtide.errors import FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints
@@ -38,7 +38,7 @@ class PerUnit:
         return np.asarray(self.joules_per_symbol * symbols + self.joules_per_sample * samples)
 
 
-def counted(energy: Energy) -> bool:
+def energy_is_counted(energy: Energy) -> bool:
     """Say whether anything is known of energy."""
     return bool(getattr(energy, "counted", True))
 
@@ -61,7 +61,7 @@ class Cmos:
     unit_seconds: Annotated[float, arg("how long a unit of time is", unit="s", gt=0)] = 1.0
 
     def __post_init__(self) -> None:
-        check_frequencies("energy=cmos", self.min_frequency, self.max_frequency)
+        check_duration_frequencies("energy=cmos", self.min_frequency, self.max_frequency)
         if self.power_watts > 0 and not self.symbol_rate > 0:
             raise FedtideError(
                 f"energy=cmos: power_watts={self.power_watts:g} for how long? radio.symbol_rate={self.symbol_rate:g} does not "
@@ -70,7 +70,7 @@ class Cmos:
 
     def __call__(self, seed: int, device: Ints, samples: Ints, symbols: Floats) -> Floats:
         """Return the sum of computing and sending in J [m]."""
-        speed = frequencies(seed, device, self.min_frequency, self.max_frequency)
+        speed = duration_frequencies(seed, device, self.min_frequency, self.max_frequency)
         computed = self.kappa * self.cycles_per_sample * samples * speed**2
         if not self.power_watts:
             return computed

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedtide import columns
-from fedtide.core.memory_budget import require
+from fedtide.core.memory_budget import require_memory
 from fedtide.data.unpickle import read_pickle
 from fedtide.devices.traces import Intervals, trace_bytes
 from fedtide.errors import DataError
@@ -146,7 +146,7 @@ def _behaviour(path: Path, skip: bool, stamp: _Stamp) -> Intervals:
 def _clients(kind: type[_Record], path: Path, skip: bool) -> Iterator[_Record]:
     """Give the records of all clients; faulty ones are left out or refused."""
     content = trace_bytes(path)
-    require(_OBJECTS * len(content), f"the trace {path}", "use a smaller one")
+    require_memory(_OBJECTS * len(content), f"the trace {path}", "use a smaller one")
     try:
         found = read_pickle(content)
     except DataError as error:

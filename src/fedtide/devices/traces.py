@@ -70,7 +70,7 @@ def _row_error(path: Path, row: int, problem: str) -> DataError:
     return DataError(f"the trace {path}, {where}: {problem}")
 
 
-def check_device_count(path: Path, device: Ints, count: int) -> None:
+def check_trace_device_count(path: Path, device: Ints, count: int) -> None:
     """Raise if a device is asked for that a trace, which does not wrap, has not."""
     for each in device[device >= count][:1]:
         raise DataError(
@@ -79,7 +79,7 @@ def check_device_count(path: Path, device: Ints, count: int) -> None:
         )
 
 
-def read_trace(path: Path, names: Sequence[str], optional: Sequence[str] = ()) -> Trace:
+def read_trace_columns(path: Path, names: Sequence[str], optional: Sequence[str] = ()) -> Trace:
     """Read the columns of these names, one row at least; those that are optional only if they are there.
 
     A CSV file has a header with the names, in any order; what else it holds is not looked at.
@@ -178,7 +178,7 @@ _READERS: Final[dict[str, Callable[[Path, bytes], _Table]]] = {".csv": _csv, ".p
 # device is back finds it there at that time, however these numbers were rounded.
 
 
-def next_there(
+def _next_there(
     time: Floats, interval: Callable[[Ints], tuple[Floats, Floats]], low: Ints | float, high: Ints | float
 ) -> Floats:
     """Return the time if it lies in an interval, else when the next begins [m]; infinity if none does.
@@ -200,7 +200,7 @@ def next_there(
         first = first + nothing
 
 
-def repeating(time: Floats, start: Floats, length: Floats, period: Floats) -> Floats:
+def repeating_trace(time: Floats, start: Floats, length: Floats, period: Floats) -> Floats:
     """Return when each is next there that is there for so long in every period, first from a start in (-period, period) [m]."""
     number = np.floor((time - start) / period)
 
@@ -208,7 +208,7 @@ def repeating(time: Floats, start: Floats, length: Floats, period: Floats) -> Fl
         begin = which * period + start
         return begin, begin + length
 
-    return next_there(time, interval, number - 1, number + 3)
+    return _next_there(time, interval, number - 1, number + 3)
 
 
 class Intervals(NamedTuple):
@@ -237,4 +237,4 @@ class Intervals(NamedTuple):
             return begin + self.start[offset + at], begin + self.end[offset + at]
 
         low = np.where(again, np.maximum(cycle - 1, 0) * count, 0)
-        return next_there(time, interval, low, np.where(again, (cycle + 3) * count, count))
+        return _next_there(time, interval, low, np.where(again, (cycle + 3) * count, count))

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from fedtide.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedtide.engine.step import candidates_at
-    from fedtide.engine.system import System, build, durations
-    from fedtide.engine.ticks import grant_at, planned
+    from fedtide.engine.step import step_candidates
+    from fedtide.engine.system import System, build, system_durations
+    from fedtide.engine.ticks import grant_at_tick, planned
 
-__all__ = ["System", "build", "candidates_at", "durations", "grant_at", "planned"]
+__all__ = ["System", "build", "grant_at_tick", "planned", "step_candidates", "system_durations"]
 
-__getattr__ = lazy_names(__name__, step="candidates_at", system="System build durations", ticks="grant_at planned")
+__getattr__ = lazy_names(
+    __name__, step="step_candidates", system="System build system_durations", ticks="grant_at_tick planned"
+)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from fedtide import testing
-from fedtide.codec.base import Codec, Packet, Sent, checked_packet, most_bits
-from fedtide.core.memory_budget import require
+from fedtide.codec.base import Codec, Packet, Sent, checked_packet, max_packet_bits
+from fedtide.core.memory_budget import require_memory
 from fedtide.core.versioned import versioned_dict
 from fedtide.core.yaml12 import shown
 from fedtide.engine.loop import Stopwatch, score_model, trainer_label
@@ -20,13 +20,13 @@ from fedtide.engine.step import (
     Delivered,
     ReadyDevices,
     ServerState,
-    candidates_at,
-    carried_bits,
-    is_lost,
-    is_sending,
-    learning_rates,
-    link_at,
-    snr_at,
+    lost_in_step,
+    sending_in_step,
+    step_candidates,
+    step_carried_bits,
+    step_learning_rates,
+    step_links,
+    step_snr,
 )
 from fedtide.engine.system import System
 from fedtide.errors import DivergedError, TrainingError
@@ -64,9 +64,9 @@ _HELD, _FEWEST, _MOST = 1 << 24, 4, 32
 def train_jobs(trainer: Trainer, jobs: Sequence[Job], devices: DeviceMemory) -> tuple[Vector, DeviceMemory]:
     """Train jobs of different devices; return the updates [r d], and what devices remember then."""
     known, memory = devices.get("trainer", {}), dict[int, Memory]()
-    for job in jobs if checks.remembers(trainer) else ():
+    for job in jobs if checks.part_remembers(trainer) else ():
         new = job.device not in known  # it is touched for the first time
-        memory[job.device] = checks.first_memory(trainer, "trainer", len(job.start)) if new else known[job.device]
+        memory[job.device] = checks.first_part_memory(trainer, "trainer", len(job.start)) if new else known[job.device]
     lent = [
         job._replace(
             start=readonly_copy(job.start),
@@ -93,7 +93,7 @@ def train_jobs(trainer: Trainer, jobs: Sequence[Job], devices: DeviceMemory) -> 
 
 def _checked_updates(answer: Any, jobs: Sequence[Job], trainer: Trainer) -> Vector:
     """Return what a trainer made as float32, which is what devices send, a row for each job; raise if it is something else."""
-    shape, updates = (len(jobs), len(jobs[0].start)), checks.as_array(answer)
+    shape, updates = (len(jobs), len(jobs[0].start)), checks.answer_as_array(answer)
     if updates.shape != shape or updates.dtype.kind not in "fiu":
         raise TrainingError(
             f"{trainer_label(trainer)} returned updates {updates.dtype}{list(updates.shape)}: it must give float32 "
@@ -106,26 +106,31 @@ def _checked_updates(answer: Any, jobs: Sequence[Job], trainer: Trainer) -> Vect
 
 def updates_state_on_ack(trainer: Trainer) -> bool:
     """Say whether what a trainer remembers of a device goes on with what arrives, not with every training."""
-    return checks.remembers(trainer) and callable(getattr(trainer, "arrived", None))
+    return checks.part_remembers(trainer) and callable(getattr(trainer, "arrived", None))
 
 
 def updates_state_on_train(trainer: Trainer) -> bool:
     """Say whether a trainer has to train every ready device, picked or not, since its memory goes on with it."""
-    return checks.remembers(trainer) and not updates_state_on_ack(trainer)
+    return checks.part_remembers(trainer) and not updates_state_on_ack(trainer)
 
 
-def acknowledge(trainer: Trainer, devices: DeviceMemory, device: Sequence[int], updates: Vectors) -> DeviceMemory:
+def acknowledge_devices(
+    trainer: Trainer, devices: DeviceMemory, device: Sequence[int], updates: Vectors
+) -> DeviceMemory:
     """Let a trainer that waits for it remember what arrived [l d]: only these devices' memory goes on."""
     if not updates_state_on_ack(trainer) or not device:
         return devices
     memory = versioned_dict(devices.get("trainer", {}))
-    after = {k: after_arrival(trainer, memory.get(k), update) for k, update in zip(device, updates, strict=True)}
+    after = {
+        k: device_memory_after_arrival(trainer, memory.get(k), update)
+        for k, update in zip(device, updates, strict=True)
+    }
     return {**devices, "trainer": memory.after(after)}
 
 
-def after_arrival(trainer: Any, memory: Memory | None, update: Vector) -> Memory:
+def device_memory_after_arrival(trainer: Any, memory: Memory | None, update: Vector) -> Memory:
     """Return what a trainer remembers of a device whose update [d] the server has, as it reads it."""
-    before = checks.first_memory(trainer, "trainer", len(update)) if memory is None else memory
+    before = checks.first_part_memory(trainer, "trainer", len(update)) if memory is None else memory
     answer = trainer.arrived(checks.copied_memory(before), readonly_copy(update))
     return checks.checked_memory(answer, before, trainer_label(trainer))
 
@@ -159,7 +164,7 @@ def _fitting(codec: Codec, found: Any, num_parameters: int, bits: float, device:
     if not isinstance(found, Packet):
         raise TrainingError(f"{label} encoded to a {type(found).__name__}: return fedtide.codec.base.packet(...)")
     packet = checked_packet(found, num_parameters, label)
-    if packet.bits > bits and packet.bits > most_bits(codec, num_parameters, bits, label):
+    if packet.bits > bits and packet.bits > max_packet_bits(codec, num_parameters, bits, label):
         raise TrainingError(
             f"{label} encoded to {packet.bits} bits, and {bits:.1f} were granted to device {device} at aggregation "
             f"{tick}: keep to budget_bits"
@@ -214,7 +219,7 @@ def decode_update(codec: Codec, packet: Packet, num_parameters: int) -> Vector:
     return checks.checked_vector(found, num_parameters, checks.part_label("codec", codec))
 
 
-def without(lot: Packed, lost: Collection[int]) -> Packed:
+def lot_without_lost(lot: Packed, lost: Collection[int]) -> Packed:
     """Return a lot without the packets that are lost, and without what their devices would remember."""
     sent = {k: packet for k, packet in lot.sent.items() if k not in lost}
     return Packed(sent, {k: memory for k, memory in lot.memory.items() if k in sent})
@@ -285,10 +290,10 @@ class Simulated:
     def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
         """Look up who is ready and how the links are; train first what a scheduler or a trainer's memory asks for."""
         system, needs = self.system, self.system.policy.needs
-        link, devices, updates = link_at(system, tick), state.devices, None
+        link, devices, updates = step_links(system, tick), state.devices, None
         if len(tick.ready) and (self.eager or "update_sq_norm" in needs or updates_state_on_train(self.trainer)):
             count, num_parameters = len(tick.ready), len(state.models[state.version])
-            require(
+            require_memory(
                 8.0 * count * num_parameters,
                 f"training all {count:,} ready devices before the schedule is made, {num_parameters:,} parameters each,",
                 "take a scheduler that needs no updates, a trainer without memory, fewer devices or a smaller model",
@@ -297,7 +302,7 @@ class Simulated:
             self.watch.lap("training")
         reports: dict[str, Floats] = {}
         if "update_sq_norm" in needs:
-            reports["update_sq_norm"] = np.array([sq_norm(update) for update in (() if updates is None else updates)])
+            reports["update_sq_norm"] = np.array([_sq_norm(update) for update in (() if updates is None else updates)])
         if "loss" in needs:
             reports["loss"] = np.array(
                 [
@@ -306,7 +311,7 @@ class Simulated:
                 ]
             )
             self.watch.lap("training")
-        rows = candidates_at(system, tick, state.uploads, link.estimated_capacity, reports)
+        rows = step_candidates(system, tick, state.uploads, link.estimated_capacity, reports)
         self.watch.lap("scheduling")
         return ReadyDevices(rows, _Known(link, updates, devices))
 
@@ -318,7 +323,7 @@ class Simulated:
         """
         self.watch.lap("scheduling")
         system, known = self.system, ready.kept
-        sending = is_sending(system, known.link, grant)
+        sending = sending_in_step(system, known.link, grant)
         picked, bits = grant.picked[sending], grant.bits[sending]
         held = _HELD // len(state.models[state.version])
         size = max(_FEWEST * self.threads, min(_MOST * self.threads, held))
@@ -329,16 +334,16 @@ class Simulated:
             updates = None if known.updates is None else known.updates[at]
             lots.append(Lot(tick.ready[at], tick.start[at], bits[first : first + size], updates))
         if system.over_the_air:
-            heard = aircomp_sum(system.access, system.experiment.seed, tick.index, snr_at(known.link, grant)[sending])
+            heard = aircomp_sum(system.access, system.experiment.seed, tick.index, step_snr(known.link, grant)[sending])
             return Announced(picked, lots, known.devices, {}, heard, float(SCALE_BITS * len(picked)))
-        if not np.any(grant.bits > carried_bits(known.link, grant)):
+        if not np.any(grant.bits > step_carried_bits(known.link, grant)):
             return Announced(picked, lots, known.devices)
         state = state._replace(devices=known.devices)
         packed = [self._encode(state, tick, lot, self._trained(state, lot)) for lot in lots]
         sent = {k: _size(packet) for lot in packed for k, packet in lot.sent.items()}
-        gone = is_lost(known.link, grant, [sent[k].bits for k in tick.ready[picked].tolist()])
+        gone = lost_in_step(known.link, grant, [sent[k].bits for k in tick.ready[picked].tolist()])
         lost = set(tick.ready[picked[gone]].tolist())
-        left = [lot._replace(packets=without(each, lost)) for lot, each in zip(lots, packed, strict=True)]
+        left = [lot._replace(packets=lot_without_lost(each, lost)) for lot, each in zip(lots, packed, strict=True)]
         return Announced(picked[~gone], [lot for lot in left if lot.packets and lot.packets.sent], known.devices, sent)
 
     def send(self, state: ServerState, tick: Tick, lot: Lot) -> Delivered:
@@ -350,11 +355,11 @@ class Simulated:
             if self.system.over_the_air:
                 self._check_finite(state, tick, lot, updates)
                 device = lot.device.tolist()
-                devices = acknowledge(self.trainer, state.devices, device, updates)
+                devices = acknowledge_devices(self.trainer, state.devices, device, updates)
                 return Delivered(updates, analog_packets(device, updates), devices)
             packets = self._encode(state, tick, lot, updates)
         decoded, devices = decode_lot(self.system.codec, packets, state.devices, self.threads)
-        devices = acknowledge(self.trainer, devices, [*packets.sent], decoded)
+        devices = acknowledge_devices(self.trainer, devices, [*packets.sent], decoded)
         self.watch.lap("codec")
         return Delivered(decoded, {k: _size(packet) for k, packet in packets.sent.items()}, devices)
 
@@ -387,14 +392,14 @@ class Simulated:
     def _jobs(self, state: ServerState, device: Ints, start: Ints) -> list[Job]:
         """Return the trainings of these devices from the versions they hold."""
         train_set, partition = self.system.dataset.train, self.system.fleet.partition
-        rates = learning_rates(self.system, start).tolist()
+        rates = step_learning_rates(self.system, start).tolist()
         return [
             Job(k, version, state.models[version], rate, train_set, partition[k])
             for k, version, rate in zip(device.tolist(), start.tolist(), rates, strict=True)
         ]
 
 
-def sq_norm(update: Vector) -> float:
+def _sq_norm(update: Vector) -> float:
     """Return ||u||^2, in double precision."""
     return float(np.square(update, dtype=np.float64).sum())
 

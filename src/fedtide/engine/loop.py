@@ -64,7 +64,7 @@ class Loop:
         for tick in ticks:
             state, info = step(rules, self.devices.prepare(self.state, tick), tick, self.devices)
             watch.lap("aggregation")
-            scores = evaluate_model(self.system, self.trainer, state, tick)
+            scores = _evaluate_model(self.system, self.trainer, state, tick)
             watch.lap("evaluation")
             record = round_record(info, scores, self.ledger, self.costs, self.names_ready)
             self.state, self.ledger = state, record.ledger
@@ -75,7 +75,7 @@ class Loop:
         return self.state.models[self.state.version]
 
 
-def told(on_round: Callable[[RoundRecord, int], None], total: int) -> Sink:
+def loop_sink(on_round: Callable[[RoundRecord, int], None], total: int) -> Sink:
     """Return the sink that tells a caller of every record, and of how many there are in all."""
     return lambda record, *_: on_round(record, total)
 
@@ -83,7 +83,7 @@ def told(on_round: Callable[[RoundRecord, int], None], total: int) -> Sink:
 # How good a model is.
 
 
-def is_due(system: System, tick: Tick) -> bool:
+def evaluation_is_due(system: System, tick: Tick) -> bool:
     """Say whether a tick's model is scored: at every evaluate_every of simulated time, and always at the end."""
     every = system.experiment.learning.evaluate_every
     if every <= 0 or tick.index >= len(system.ticks):
@@ -92,10 +92,10 @@ def is_due(system: System, tick: Tick) -> bool:
     return int(tick.time / every + 1e-9) != int(before / every + 1e-9)
 
 
-def evaluate_model(system: System, trainer: Trainer, state: ServerState, tick: Tick) -> Scores:
+def _evaluate_model(system: System, trainer: Trainer, state: ServerState, tick: Tick) -> Scores:
     """Score the new model if that is due."""
     learning = system.experiment.learning
-    if not is_due(system, tick):
+    if not evaluation_is_due(system, tick):
         return Scores()
     model = state.models[state.version]
     test = score_model(trainer, model, system.dataset.test)

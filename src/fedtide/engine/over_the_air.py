@@ -9,7 +9,7 @@ from fedtide.config import Experiment
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
 from fedtide.parts import checks
-from fedtide.radio.over_the_air import ANALOG_SYMBOLS_PER_PARAMETER, MIN_SNR, Access, symbols_on_air
+from fedtide.radio.over_the_air import ANALOG_SYMBOLS_PER_PARAMETER, MIN_SNR, Access, symbols_over_the_air
 
 
 def check_over_the_air(experiment: Experiment, access: Access, aggregator: Any) -> None:
@@ -44,7 +44,7 @@ def _number(access: Access, name: str, default: float, least: float, wanted: str
 
 def analog_symbols(experiment: Experiment, access: Access, num_parameters: int, num_symbols: float) -> float:
     """Return the symbols that d parameters take, whoever sends; raise if an aggregation has fewer."""
-    needed, radio = symbols_on_air(access, num_parameters), experiment.radio
+    needed, radio = symbols_over_the_air(access, num_parameters), experiment.radio
     if needed > num_symbols:
         raise FedtideError(
             f"radio.access={radio.access} takes {needed:,} symbols for {num_parameters:,} parameters, and an aggregation has "

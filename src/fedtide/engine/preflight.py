@@ -13,10 +13,10 @@ import numpy as np
 
 from fedtide import config, testing
 from fedtide.config import Experiment
-from fedtide.core.memory_budget import require
+from fedtide.core.memory_budget import require_memory
 from fedtide.core.yaml12 import shown
 from fedtide.data.dataset import check_dataset
-from fedtide.data.holdings import is_virtual, label_counts
+from fedtide.data.holdings import has_virtual_holdings, holding_label_counts
 from fedtide.engine.devices import updates_state_on_train
 from fedtide.engine.step import plan_step
 from fedtide.engine.system import System, make_task
@@ -24,7 +24,7 @@ from fedtide.errors import FedtideError, RunFolderError
 from fedtide.learning.trainer import Task, Trainer, samples_per_training
 from fedtide.parts import checks
 from fedtide.rng import stream
-from fedtide.runs import RunHeader, data_digest, is_deployment
+from fedtide.runs import RunHeader, data_digest, is_deployment_folder
 from fedtide.types import Candidates, Vector, readonly_copy
 
 ASKED_AGAIN: Final = 5  # the last aggregations on record
@@ -34,12 +34,12 @@ _COPIES: Final = 3  # of a part's memory while it is called: what was, what it w
 # What a caller hands over: the right things, and fitting each other.
 
 
-def as_experiment(given: Any) -> Experiment:
+def preflight_experiment(given: Any) -> Experiment:
     """Return an experiment as it is, and a mapping or a file as the experiment that it stands for."""
     return given if isinstance(given, Experiment) else config.experiment(given)
 
 
-def check_handed(experiment: Experiment, dataset: Any, system: Any, trainer: Any) -> tuple[str, ...]:
+def preflight_handed_parts(experiment: Experiment, dataset: Any, system: Any, trainer: Any) -> tuple[str, ...]:
     """Return which parts of a run were handed over; raise if one is none, or does not fit the others."""
     if system is not None and not isinstance(system, System):
         raise FedtideError(f"system={shown(system)}: give what fedtide.engine.system.build made of the experiment")
@@ -63,13 +63,15 @@ def check_handed(experiment: Experiment, dataset: Any, system: Any, trainer: Any
 def _check_unchanged(system: System) -> None:
     """Raise if devices no longer hold the labels that they held when the system was built."""
     data, fleet = system.dataset, system.fleet
-    if not len(data.train.labels) or not len(fleet.partition) or is_virtual(fleet.partition):
+    if not len(data.train.labels) or not len(fleet.partition) or has_virtual_holdings(fleet.partition):
         return
-    if not np.array_equal(label_counts(data.train.labels, fleet.partition, data.num_labels), fleet.label_counts):
+    if not np.array_equal(
+        holding_label_counts(data.train.labels, fleet.partition, data.num_labels), fleet.label_counts
+    ):
         raise FedtideError("the labels of the dataset changed since the system was built from it: build it again")
 
 
-def check_given_trainer(trainer: Any, system: System) -> None:
+def preflight_trainer(trainer: Any, system: System) -> None:
     """Raise if a trainer was made of another system, or cannot take its data; one that tells neither is the user's business."""
     task, wanted = getattr(trainer, "task", None), make_task(system)
     if isinstance(task, Task):
@@ -94,14 +96,14 @@ def _plain(model: Any) -> Any:
     return (model.func, model.args, model.keywords) if isinstance(model, functools.partial) else model
 
 
-def checked_folder(folder: Any) -> Path | RunHeader | None:
+def preflight_folder(folder: Any) -> Path | RunHeader | None:
     """Return where to keep a run: a path, or the header that was read there; raise if no simulation can be there."""
     if folder is None:
         return None
     place = folder.path if isinstance(folder, RunHeader) else folder
     if not isinstance(place, (str, os.PathLike)) or not str(place) or "\0" in str(place):
         raise FedtideError(f"folder={folder!r} names no folder: give a path, or None to keep nothing")
-    if is_deployment(Path(place)):
+    if is_deployment_folder(Path(place)):
         raise RunFolderError(
             f"{place} holds a federation of real devices: start its ServerApp again, which continues it"
         )
@@ -112,7 +114,7 @@ def checked_folder(folder: Any) -> Path | RunHeader | None:
 # makes its parts anew: one that depends on more than it is called with would go on with other numbers.
 
 
-def check_own_parts(system: System, num_parameters: int) -> None:
+def preflight_own_parts(system: System, num_parameters: int) -> None:
     """Raise if a part of the user's own answers otherwise when it is asked again. Parts of the world are asked when made."""
     policy = system.policy
     parts = {
@@ -134,14 +136,14 @@ class Answered(NamedTuple):
     weight: list[float]  # of these
 
 
-def check_answers(path: Path, system: System, answered: Iterable[Answered], called: str = "at aggregation") -> None:
+def preflight_answers(path: Path, system: System, answered: Iterable[Answered], called: str = "at aggregation") -> None:
     """Raise if a user's scheduler or weighting does not answer again as it did. called: what goes before its number.
 
     What aggregators and codecs were given is not on record.
     """
     policy = system.policy
     scheduler, weighting = (
-        not checks.is_ours(part) and not checks.remembers(part)  # memory is on record
+        not checks.is_ours(part) and not checks.part_remembers(part)  # memory is on record
         for part in (policy.scheduler, policy.weighting)
     )
     if not (scheduler or weighting):
@@ -173,7 +175,7 @@ def _stateful(path: Path, reason: str) -> RunFolderError:
 # Room: a machine that runs out of memory kills without a word.
 
 
-def check_room(system: System, trainer: Trainer, model: Vector) -> None:
+def preflight_memory(system: System, trainer: Trainer, model: Vector) -> None:
     """Raise if a run of these models [d] would need more memory than there is for anything that grows with the fleet.
 
     What is counted is what our own parts keep; those of a user's are the user's to know.
@@ -181,12 +183,14 @@ def check_room(system: System, trainer: Trainer, model: Vector) -> None:
     experiment, count, d = system.experiment, system.fleet.num_devices, len(model)
     most = samples_per_training(system.work, system.fleet.num_samples.max()[None])[0]
     key = "local_epochs" if system.work.steps is None else "local_steps"
-    require(16.0 * float(most), f"the order of the {most:,} samples of one local training", f"lower learning.{key}")
+    require_memory(
+        16.0 * float(most), f"the order of the {most:,} samples of one local training", f"lower learning.{key}"
+    )
     name = experiment.part("timeline").name
     if size := {"per_arrival": 1, "buffered": experiment.timeline.buffer_size}.get(name):
         # where devices come one by one, each trains from a model version of its own
         versions = min(count // size, len(system.ticks)) + 1
-        require(
+        require_memory(
             4.0 * versions * d,
             f"timeline.name={name} with fleet.num_devices={count:,}: the {versions:,} versions of a model of "
             f"{d:,} parameters that devices train from",
@@ -202,10 +206,10 @@ def check_room(system: System, trainer: Trainer, model: Vector) -> None:
 
 def _require_memory(part: Any, name: str, devices: int, num_parameters: int, copies: int, *init: Any) -> None:
     """Raise if so many copies of what a part of ours remembers do not fit. init: what its memory is made of."""
-    if not checks.remembers(part) or not checks.is_ours(part):
+    if not checks.part_remembers(part) or not checks.is_ours(part):
         return
     made = part.init(*(each.copy() if isinstance(each, np.ndarray) else each for each in init))
-    require(
+    require_memory(
         float(copies * sum(np.asarray(each).nbytes for each in made.values())),
         f"what {name} remembers of {devices:,} devices and {num_parameters:,} parameters",
         "take fewer devices, a smaller model, a shorter timeline.horizon, or another part",

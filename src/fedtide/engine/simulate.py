@@ -10,30 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from fedtide.aggregate.base import lift
+from fedtide.aggregate.base import as_aggregator
 from fedtide.config import Experiment
-from fedtide.config.effort import LARGE_FLEET_DEVICES
+from fedtide.config.workload import LARGE_FLEET_DEVICES
 from fedtide.engine.devices import Simulated
-from fedtide.engine.loop import Loop, Sink, Stopwatch, is_due, told, trainer_label
+from fedtide.engine.loop import Loop, Sink, Stopwatch, evaluation_is_due, loop_sink, trainer_label
 from fedtide.engine.preflight import (
     Answered,
-    as_experiment,
-    check_answers,
-    check_given_trainer,
-    check_handed,
-    check_own_parts,
-    check_room,
-    checked_folder,
+    preflight_answers,
+    preflight_experiment,
+    preflight_folder,
+    preflight_handed_parts,
+    preflight_memory,
+    preflight_own_parts,
+    preflight_trainer,
 )
-from fedtide.engine.step import ServerState, candidates_at, initial_state
+from fedtide.engine.step import ServerState, initial_state, step_candidates
 from fedtide.engine.system import System, build, load_dataset, make_trainer
 from fedtide.errors import DivergedError, FedtideError, RunFolderError, TrainingError
 from fedtide.learning.trainer import MOST_THREADS, Trainer
-from fedtide.parts.checks import as_array, callback, checked_vector, unguarded
-from fedtide.runs import Ledger, RoundRecord, RunFolder, RunHeader, identity, is_complete
-from fedtide.runs.record import costs
+from fedtide.parts.checks import answer_as_array, checked_callback, checked_vector, unguarded_part
+from fedtide.runs import Ledger, RoundRecord, RunFolder, RunHeader, is_complete, run_identity
+from fedtide.runs.record import record_costs
 from fedtide.runs.result import Result
-from fedtide.timeline.clock import since
+from fedtide.timeline.clock import ticks_since
 from fedtide.trackers import Trackers
 from fedtide.types import Dataset, Vector
 
@@ -54,7 +54,7 @@ def simulate(
 ) -> Result:
     """Run an experiment (or what fedtide.experiment makes one of: a file, a mapping); return its rounds and final model.
 
-    folder: where to keep the run (a path, or the header that `fedtide.runs.read_header` read there); if it holds a part of
+    folder: where to keep the run (a path, or the header that `fedtide.runs.read_run_header` read there); if it holds a part of
     this run already, that is continued. threads: jobs trained at a time, by default one per core. eager: train every ready
     device, scheduled or not (same results, more work). on_round is called with every record and the number of ticks in all,
     say with what is fetched. tracker: who else watches, besides those that the experiment names; warn: told of one that fails.
@@ -63,43 +63,45 @@ def simulate(
     for several runs. What is handed over belongs to the run: a folder that was begun with something else is refused.
     """
     watch = Stopwatch()
-    experiment = as_experiment(experiment)
+    experiment = preflight_experiment(experiment)
     if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1:
         raise FedtideError(f"threads={threads!r} must be a whole number of at least 1")
     if on_round is not None and not callable(on_round):
         raise FedtideError(f"on_round={on_round!r} cannot be called: give a function of a record and a number")
-    on_round, say = callback("on_round", on_round), callback("say", say)
-    handed = check_handed(experiment, dataset, system, trainer)
-    where = checked_folder(folder)
+    on_round, say = checked_callback("on_round", on_round), checked_callback("say", say)
+    handed = preflight_handed_parts(experiment, dataset, system, trainer)
+    where = preflight_folder(folder)
     watching = Trackers([*(part.entry for part in experiment.tracker), *tracker], warn or _warned)
     if system is None:
         dataset = dataset or (load_dataset(experiment, say) if say else load_dataset(experiment))
         watch.lap("data")
         system = build(experiment, dataset=dataset)
     # Views of this run's own: a trainer that is used for several runs reads the data anew, which may have changed.
-    policy = system.policy._replace(aggregator=lift(system.policy.aggregator))  # a caller's own may be a plain function
+    policy = system.policy._replace(
+        aggregator=as_aggregator(system.policy.aggregator)
+    )  # a caller's own may be a plain function
     system = system._replace(dataset=system.dataset.lent(), policy=policy)
     trainer = trainer or make_trainer(system, threads)
-    check_given_trainer(trainer, system)
+    preflight_trainer(trainer, system)
     first = _first_model(trainer, experiment)
-    check_room(system, trainer, first)
+    preflight_memory(system, trainer, first)
     watch.lap("set-up")
-    check_own_parts(system, len(first))
+    preflight_own_parts(system, len(first))
     run = None
     if where is not None:
-        run = RunFolder.open(where, experiment, identity(system, trainer), handed)
+        run = RunFolder.open(where, experiment, run_identity(system, trainer), handed)
     try:
         saved = run.load() if run else None
         if saved and run:
             state, ledger, rounds = saved
             _check_complete(run, state, len(system.ticks))
             if not is_complete(run.path):
-                check_answers(run.path, system, _answered(system, rounds))
+                preflight_answers(run.path, system, _answered(system, rounds))
         else:
             state, ledger, rounds = initial_state(first, system.fleet.num_devices), Ledger(), []
         watch.lap("records" if run else "set-up")
         devices = Simulated(system, trainer, eager, watch, min(threads, MOST_THREADS))
-        spend = costs(system, len(first))
+        spend = record_costs(system, len(first))
         names_ready = system.fleet.num_devices <= LARGE_FLEET_DEVICES
         watching.begin(experiment, run.path if run else None, len(system.ticks))
         sinks: list[tuple[str, Sink]] = []
@@ -108,15 +110,17 @@ def simulate(
         if watching:
             sinks.append(("other", lambda record, *_: watching.round(record)))
         if on_round:
-            sinks.append(("other", told(on_round, len(system.ticks))))
+            sinks.append(("other", loop_sink(on_round, len(system.ticks))))
         loop = Loop(system, trainer, devices, spend, state, ledger, rounds, sinks, names_ready, watch)
-        devices.refuse_dice(state, next(iter(since(system.ticks, state.version)), None))
+        devices.refuse_dice(state, next(iter(ticks_since(system.ticks, state.version)), None))
         try:
-            model = loop.run(since(system.ticks, state.version))
+            model = loop.run(ticks_since(system.ticks, state.version))
         except DivergedError as error:
-            rest = since(system.ticks, loop.state.version)
+            rest = ticks_since(system.ticks, loop.state.version)
             left = [
-                (each.index, each.time) for each in rest if each.index == loop.state.version or is_due(system, each)
+                (each.index, each.time)
+                for each in rest
+                if each.index == loop.state.version or evaluation_is_due(system, each)
             ]
             error.so_far = rounds, len(first), left
             raise
@@ -137,7 +141,7 @@ def simulate(
     finally:
         if run:
             run.close()
-        if "trainer" not in handed and callable(let_go := getattr(unguarded(trainer), "close", None)):
+        if "trainer" not in handed and callable(let_go := getattr(unguarded_part(trainer), "close", None)):
             let_go()  # such as the processes of a cluster
 
 
@@ -147,7 +151,7 @@ def _warned(line: str) -> None:
 
 def _first_model(trainer: Trainer, experiment: Experiment) -> Vector:
     """Return theta(1) [d] as our own copy."""
-    model, label = as_array(trainer.initial_model(experiment.seed)), trainer_label(trainer)
+    model, label = answer_as_array(trainer.initial_model(experiment.seed)), trainer_label(trainer)
     if model.ndim != 1 or not len(model):
         raise TrainingError(
             f"{label} began with an array of shape {model.shape}: initial_model gives a vector of float32"
@@ -172,6 +176,6 @@ def _answered(system: System, rounds: Sequence[RoundRecord]) -> Iterator[Answere
         came = zip(record.picked, record.num_kept, strict=True)
         # of those that send at once, the weak stay silent: they keep nothing
         arrived = [device for device, kept in came if device not in record.lost and (kept or not system.over_the_air)]
-        rows = candidates_at(system, tick, uploads)
+        rows = step_candidates(system, tick, uploads)
         yield Answered(rows, record.picked, arrived, [weight[device] for device in arrived])
         uploads[arrived] += 1

@@ -11,13 +11,13 @@ import numpy.typing as npt
 from fedtide.aggregate.averages import Weighting
 from fedtide.aggregate.base import Aggregator, Cohort
 from fedtide.codec.base import Packet, Sent
-from fedtide.config.effort import LARGE_FLEET_DEVICES
-from fedtide.core.versioned import VersionedArray, VersionedDict, counts, versioned_array, versioned_dict
+from fedtide.config.workload import LARGE_FLEET_DEVICES
+from fedtide.core.versioned import VersionedArray, VersionedDict, versioned_array, versioned_counts, versioned_dict
 from fedtide.learning.trainer import RATE_SCHEDULES
 from fedtide.parts import checks
 from fedtide.radio.allocation import Allocation, EqualBits
 from fedtide.radio.modem import shannon_snr
-from fedtide.radio.over_the_air import sends
+from fedtide.radio.over_the_air import sends_over_the_air
 from fedtide.rng import stream
 from fedtide.schedule.schedulers import Scheduler
 from fedtide.types import (
@@ -109,7 +109,7 @@ def next_state(
     """
     held, uploads, version = versioned_array(state.held), versioned_array(state.uploads), state.version + 1
     holders = held.tally  # counted here once, so that it goes on with every change
-    before = counts(held[ready])
+    before = versioned_counts(held[ready])
     held = held.put(ready, version if onward is None else onward)
     holders = held.tally
     unheld = [each for each in {*before, state.version} if each not in holders]
@@ -249,8 +249,8 @@ def plan_step(
     ready, scheduler = len(candidates.device), policy.scheduler
     most = min(policy.limit, ready)  # |Pi| <= min(R, |K|)
     if most == 0:
-        if memory is None and checks.remembers(scheduler):
-            memory = checks.first_memory(scheduler, "scheduler", candidates.num_devices)
+        if memory is None and checks.part_remembers(scheduler):
+            memory = checks.first_part_memory(scheduler, "scheduler", candidates.num_devices)
         return Grant(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), memory=memory)
     # Ours do not write to what they are given; of a large fleet a copy of it would take longer than most schedules.
     lend = read_only if ready > LARGE_FLEET_DEVICES and checks.is_ours(scheduler) else readonly_copy
@@ -267,39 +267,39 @@ def plan_step(
 # What is known of a tick before anything is trained: who is ready, over which links.
 
 
-def link_at(system: System, tick: Tick) -> Link:
+def step_links(system: System, tick: Tick) -> Link:
     """Return the links of a tick's ready devices [m]."""
     found = system.channel(system.experiment.seed, tick.index, tick.time, tick.ready)
     return found if isinstance(found, Link) else Link(found, found)
 
 
-def carried_bits(link: Link, grant: Grant) -> Floats:
+def step_carried_bits(link: Link, grant: Grant) -> Floats:
     """Return what the links of the picked devices carry in their symbols [r]; infinity where no grant can exceed it."""
     estimated, capacity = link.estimated_capacity[grant.picked], link.capacity[grant.picked]
     return np.where(estimated > capacity, grant.symbols * capacity * _SLACK, np.inf)
 
 
-def is_lost(link: Link, grant: Grant, sent_bits: npt.ArrayLike) -> Bools:
+def lost_in_step(link: Link, grant: Grant, sent_bits: npt.ArrayLike) -> Bools:
     """Say which packets of so many bits [r] do not arrive: their links carry less, though the estimate was better [r].
 
     A packet of a codec that ignores its budget (`ideal`) counts for no more than its grant.
     """
-    return np.asarray(np.minimum(sent_bits, grant.bits) > carried_bits(link, grant))
+    return np.asarray(np.minimum(sent_bits, grant.bits) > step_carried_bits(link, grant))
 
 
-def is_sending(system: System, link: Link, grant: Grant) -> Bools:
+def sending_in_step(system: System, link: Link, grant: Grant) -> Bools:
     """Say which of the picked devices send at all [r]: of those that send at once, the weak stay silent."""
     if not system.over_the_air:
         return np.ones(len(grant.picked), np.bool_)
-    return sends(system.access, snr_at(link, grant))
+    return sends_over_the_air(system.access, step_snr(link, grant))
 
 
-def snr_at(link: Link, grant: Grant) -> Floats:
+def step_snr(link: Link, grant: Grant) -> Floats:
     """Return the SNR at which the picked devices are received at full power, a number [r]."""
     return shannon_snr(link.capacity[grant.picked])
 
 
-def candidates_at(
+def step_candidates(
     system: System,
     tick: Tick,
     uploads: Ints | VersionedArray,
@@ -315,18 +315,18 @@ def candidates_at(
         label_counts=fleet.label_counts[ready],
         age=tick.index - tick.start,  # a_k(t) = t - s_k(t) (eq:definition-alu)
         missed=tick.index - uploads[ready],
-        capacity=link_at(system, tick).estimated_capacity if estimated_capacity is None else estimated_capacity,
+        capacity=step_links(system, tick).estimated_capacity if estimated_capacity is None else estimated_capacity,
         tick=tick.index,
         **(reports or {}),
     )
 
 
-def learning_rates(system: System, start: Ints) -> Floats:
+def step_learning_rates(system: System, start: Ints) -> Floats:
     """Return the learning rate of jobs that start from these versions [r]: set when the device receives the model."""
-    return system.experiment.learning.learning_rate * relative_rates(system, start)
+    return system.experiment.learning.learning_rate * step_relative_rates(system, start)
 
 
-def relative_rates(system: System, start: Ints) -> Floats:
+def step_relative_rates(system: System, start: Ints) -> Floats:
     """Return the learning rate of trainings from these versions, relative to learning.learning_rate [r]."""
     elapsed = system.model_timestamps[start] / system.experiment.timeline.horizon
     return RATE_SCHEDULES[system.experiment.learning.schedule](elapsed)

@@ -10,37 +10,37 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide import config, testing
-from fedtide.aggregate.base import lift
+from fedtide.aggregate.base import as_aggregator
 from fedtide.codec.base import Codec
 from fedtide.config import Experiment
-from fedtide.core.memory_budget import require
+from fedtide.core.memory_budget import require_memory
 from fedtide.data.dataset import checked_dataset
 from fedtide.data.holdings import (
     Counted,
     Holdings,
     checked_partition,
-    is_virtual,
-    label_counts,
+    has_virtual_holdings,
+    holding_label_counts,
+    holding_sizes,
     refuse_random_partition,
-    sizes_of,
 )
-from fedtide.devices.availability import Availability, always
-from fedtide.devices.duration import Duration, first_duration, redraws
+from fedtide.devices.availability import Availability, always_available
+from fedtide.devices.duration import Duration, durations_vary, first_duration
 from fedtide.devices.energy import Energy
 from fedtide.devices.fleet import Fleet
 from fedtide.engine import over_the_air
-from fedtide.engine.step import REPORT_BITS, Policy, Rules, relative_rates
+from fedtide.engine.step import REPORT_BITS, Policy, Rules, step_relative_rates
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
-from fedtide.learning.trainer import WRAPPERS, LocalWork, Task, Trainer, backend, samples_per_training
+from fedtide.learning.trainer import WRAPPERS, LocalWork, Task, Trainer, samples_per_training, trainer_backend
 from fedtide.parts import checks, registry
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.radio.allocation import Allocation, symbols_per_tick
 from fedtide.radio.cell import Coverage
-from fedtide.radio.downlink import Downlink, instant
+from fedtide.radio.downlink import Downlink, downlink_is_instant
 from fedtide.radio.modem import Uplink
-from fedtide.radio.over_the_air import Access, OverTheAirAccess, separate
-from fedtide.timeline.clock import Ticks, VersionTimes, checked_ticks, make_clock, span_of
+from fedtide.radio.over_the_air import Access, OverTheAirAccess, is_not_over_the_air
+from fedtide.timeline.clock import Ticks, VersionTimes, checked_ticks, clock_span, make_clock
 from fedtide.types import Clock, Dataset, Floats, Ints, Tick
 
 _NUM_SAMPLES = ("fleet.num_samples", "fleet.samples_per_job")  # what durations may ask of the data that was dealt out
@@ -70,7 +70,7 @@ class System(NamedTuple):
     @property
     def work(self) -> LocalWork:
         """What a device does with a model."""
-        return local_work(self.experiment)
+        return make_local_work(self.experiment)
 
     @property
     def rules(self) -> Rules:
@@ -80,7 +80,7 @@ class System(NamedTuple):
             self.allocation,
             self.num_symbols,
             self.experiment.seed,
-            functools.partial(relative_rates, self),
+            functools.partial(step_relative_rates, self),
         )
 
 
@@ -88,7 +88,7 @@ def _silent(_: str) -> None:
     pass
 
 
-def experiment_part(experiment: Experiment, kind: str, **more: Any) -> Any:
+def _experiment_part(experiment: Experiment, kind: str, **more: Any) -> Any:
     """Make the part of this kind that an experiment names. more: what can be filled in besides the experiment's keys."""
     extra = {name.replace("_", ".", 1): value for name, value in more.items()}
     part = experiment.part(kind)
@@ -121,15 +121,15 @@ def build(
     fleet = fleet or make_fleet(experiment, dataset)
     model = make_model(experiment, dataset.train.images.shape[1:], dataset.num_labels)
     coverage = make_coverage(experiment)
-    downlink: Downlink = make_part(experiment, "downlink", run_coverage=coverage)
+    downlink: Downlink = make_system_part(experiment, "downlink", run_coverage=coverage)
     # Of devices elsewhere nobody knows what they hold, and who is ready when; a deployment acts whoever that is.
     known = len(fleet.partition) > 0
     held = fleet.num_samples if known else np.ones(fleet.num_devices, np.int64)
     ticks = _ticks(experiment, held, _receiving(experiment, downlink, model, dataset), known)
-    policy, access = make_policy(experiment), make_access(experiment)
-    allocation: Allocation = make_part(experiment, "allocation")
-    num_symbols = symbols_per_tick(*span_of(ticks), experiment.radio.num_symbols, experiment.fleet.max_duration)
-    at_once = not separate(access)
+    policy, access = make_policy(experiment), _make_access(experiment)
+    allocation: Allocation = make_system_part(experiment, "allocation")
+    num_symbols = symbols_per_tick(*clock_span(ticks), experiment.radio.num_symbols, experiment.fleet.max_duration)
+    at_once = not is_not_over_the_air(access)
     if at_once:
         over_the_air.check_over_the_air(experiment, access, policy.aggregator)
         num_parameters = _count(experiment, model, dataset.train.images.shape[1:], dataset.num_labels)
@@ -149,7 +149,7 @@ def build(
         model=model,
         channel=make_channel(experiment, coverage),
         allocation=allocation,
-        energy=make_part(experiment, "energy"),
+        energy=make_system_part(experiment, "energy"),
         downlink=downlink,
         access=access,
         over_the_air=at_once,
@@ -158,21 +158,21 @@ def build(
 
 def make_coverage(experiment: Experiment) -> Coverage:
     """Make how strong devices are received on average."""
-    made: Coverage = make_part(experiment, "coverage")
+    made: Coverage = make_system_part(experiment, "coverage")
     return made
 
 
 def make_channel(experiment: Experiment, coverage: Coverage) -> Uplink:
     """Make what the uplinks carry and what the server knows of them."""
-    channel: Uplink = make_part(experiment, "channel", run_coverage=coverage)
-    return Uplink(channel, make_part(experiment, "csi"), make_part(experiment, "modem"))
+    channel: Uplink = make_system_part(experiment, "channel", run_coverage=coverage)
+    return Uplink(channel, make_system_part(experiment, "csi"), make_system_part(experiment, "modem"))
 
 
 def _receiving(
     experiment: Experiment, downlink: Downlink, model: Model | Callable[[], Any], dataset: Dataset
 ) -> Callable[[Ints, Floats], Floats] | None:
     """Return how long devices take to receive a model, as a clock asks for it; None: no time."""
-    if instant(downlink):
+    if downlink_is_instant(downlink):
         return None
     bits = MODEL_BITS * _count(experiment, model, dataset.train.images.shape[1:], dataset.num_labels)
     return lambda device, time: downlink(experiment.seed, device, time, bits)
@@ -180,14 +180,14 @@ def _receiving(
 
 def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, images: bool = True) -> Dataset:
     """Load the data set that an experiment names; a plan can do without the images."""
-    made: Any = experiment_part(experiment, "data", run_say=say, run_images=images)
+    made: Any = _experiment_part(experiment, "data", run_say=say, run_images=images)
     loaded: Dataset = made.policy if isinstance(made, checks.Guarded) else made
     if (name := experiment.part("data").name) in (ours := builtin_parts("data")):
         return loaded
     return checked_dataset(loaded, made.label + checks.source_place(registry.find_part("data", name, ours)))
 
 
-def durations(experiment: Experiment, num_samples: Ints | None = None) -> Floats:
+def system_durations(experiment: Experiment, num_samples: Ints | None = None) -> Floats:
     """Return how long the first local training of every device takes [N]. num_samples: |S_k|, for durations that ask [N]."""
     return first_duration(_duration(experiment, num_samples), experiment.seed, experiment.fleet.num_devices)
 
@@ -198,8 +198,8 @@ def _duration(experiment: Experiment, num_samples: Ints | None = None) -> Durati
             f"fleet.duration={experiment.fleet.duration} asks how much each device holds, which is not known before the data "
             "is dealt out; choose another here"
         )
-    work = samples_per_training(local_work(experiment), num_samples) if num_samples is not None else None
-    made: Duration = make_part(experiment, "duration", fleet_num_samples=num_samples, fleet_samples_per_job=work)
+    work = samples_per_training(make_local_work(experiment), num_samples) if num_samples is not None else None
+    made: Duration = make_system_part(experiment, "duration", fleet_num_samples=num_samples, fleet_samples_per_job=work)
     return made
 
 
@@ -210,9 +210,9 @@ def _asks(experiment: Experiment, kind: str, keys: tuple[str, ...]) -> bool:
     return any(each.about.key in keys and each.name not in part.args for each in declared)
 
 
-def make_part(experiment: Experiment, kind: str, **more: Any) -> Any:
+def make_system_part(experiment: Experiment, kind: str, **more: Any) -> Any:
     """Make a part of the world; a user's own is asked twice."""
-    made = experiment_part(experiment, kind, **more)
+    made = _experiment_part(experiment, kind, **more)
     testing.refuse_impure({kind: made}, experiment.fleet.num_devices, 1, 1)
     return made
 
@@ -226,9 +226,9 @@ def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
             f"{experiment.data.partition} how long each takes: neither can come first; replace one of them"
         )
     count = experiment.fleet.num_devices
-    require(_FLEET_BYTES * count, f"a fleet of {count:,} devices", "lower fleet.num_devices")
-    duration = None if by_size else durations(experiment)
-    dealer = experiment_part(experiment, "partition", fleet_durations=duration)
+    require_memory(_FLEET_BYTES * count, f"a fleet of {count:,} devices", "lower fleet.num_devices")
+    duration = None if by_size else system_durations(experiment)
+    dealer = _experiment_part(experiment, "partition", fleet_durations=duration)
     lent = dataset.lent()
     dealt = dealer(lent, count, experiment.seed)
     if isinstance(dealer, checks.Guarded):
@@ -236,18 +236,18 @@ def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
         dealt = checked_partition(dealt, labels, num_labels, count, dealer, checks.part_label("partition", dealer))
         if not checks.is_ours(dealer):
             refuse_random_partition(dealt, dealer(lent, count, experiment.seed), checks.part_label("partition", dealer))
-    duration = durations(experiment, sizes_of(dealt)) if duration is None else duration
-    return holding(duration, dealt, dataset)
+    duration = system_durations(experiment, holding_sizes(dealt)) if duration is None else duration
+    return _holding(duration, dealt, dataset)
 
 
-def holding(duration: Floats, partition: Holdings, dataset: Dataset) -> Fleet:
+def _holding(duration: Floats, partition: Holdings, dataset: Dataset) -> Fleet:
     """Return the fleet of devices that take so long [N] and hold these samples of a data set."""
     counts = (
         Counted(partition, dataset.num_labels)
-        if is_virtual(partition)
-        else label_counts(dataset.train.labels, partition, dataset.num_labels)
+        if has_virtual_holdings(partition)
+        else holding_label_counts(dataset.train.labels, partition, dataset.num_labels)
     )
-    return Fleet(duration, partition, sizes_of(partition), counts)
+    return Fleet(duration, partition, holding_sizes(partition), counts)
 
 
 def _ticks(
@@ -256,10 +256,10 @@ def _ticks(
     """Return the ticks of the timeline: readiness never depends on the model. known: someone must be ready at some tick."""
     wanted, count = experiment.timeline, experiment.fleet.num_devices
     duration = _duration(experiment, num_samples)
-    availability: Availability = make_part(experiment, "availability")
+    availability: Availability = make_system_part(experiment, "availability")
     clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability, receive)
-    made: Any = experiment_part(experiment, "timeline")
-    uneven = redraws(duration) or not always(availability) or receive is not None
+    made: Any = _experiment_part(experiment, "timeline")
+    uneven = durations_vary(duration) or not always_available(availability) or receive is not None
     label = checks.part_label("timeline", made)
 
     def play() -> Iterable[Tick]:
@@ -271,7 +271,7 @@ def _ticks(
 
     own = not checks.is_ours(made)
     ticks: Sequence[Tick]
-    with checks.reported("timeline", wanted.name.name, made):  # a generator raises only as it is read
+    with checks.part_errors_reported("timeline", wanted.name.name, made):  # a generator raises only as it is read
         # A user's own is gone through once: nobody knows whether it would go the same way again.
         ticks = list(play()) if own else Ticks(play, count, made.span(clock, not uneven))
     usual = (
@@ -316,7 +316,7 @@ def _nobody(experiment: Experiment, clock: Clock) -> str:
 def make_policy(experiment: Experiment) -> Policy:
     """Make who uploads, and how what arrives is weighed and combined."""
     scheduler, weighting, aggregator = (
-        experiment_part(experiment, kind) for kind in ("scheduler", "weighting", "aggregator")
+        _experiment_part(experiment, kind) for kind in ("scheduler", "weighting", "aggregator")
     )
     needs = getattr(scheduler, "needs", ())
     if not isinstance(needs, tuple | list) or not all(isinstance(each, str) and each in REPORT_BITS for each in needs):
@@ -325,25 +325,25 @@ def make_policy(experiment: Experiment) -> Policy:
             "devices can report, "
             f"{', '.join(map(repr, REPORT_BITS))}"
         )
-    return Policy(scheduler, experiment.policy.limit, weighting, lift(aggregator))
+    return Policy(scheduler, experiment.policy.limit, weighting, as_aggregator(aggregator))
 
 
 def make_codec(experiment: Experiment) -> Codec:
     """Make the codec, which server and devices share."""
-    codec: Codec = experiment_part(experiment, "codec")
+    codec: Codec = _experiment_part(experiment, "codec")
     return codec
 
 
-def make_access(experiment: Experiment) -> Access:
+def _make_access(experiment: Experiment) -> Access:
     """Make how the picked devices share the symbols."""
-    access: Access = experiment_part(experiment, "access")
+    access: Access = _experiment_part(experiment, "access")
     return access
 
 
 def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) -> Model | Callable[[], Any]:
     """Return what is trained on images of this shape [channels height width]: a description, or what makes a module."""
     wanted, part = experiment.learning, experiment.learning.model
-    native = backend(experiment.learning.trainer) == "native"
+    native = trainer_backend(experiment.learning.trainer) == "native"
     torch = "learning.trainer.inner=torch" if wanted.trainer.name in WRAPPERS else "learning.trainer=torch"
     found = registry.find_part("model", part.name, builtin_parts("model"))
     if part.name in builtin_parts("model") or _describes(found):
@@ -366,10 +366,10 @@ def _described(experiment: Experiment, found: Any, shape: tuple[int, int, int], 
     part, given = experiment.learning.model, KINDS["model"].made_with
     name, args = part.name, part.args
     registry.check_part_arguments("model", name, found, args, True, given)
-    all_args = registry.arguments(
+    all_args = registry.registry_arguments(
         found, args, lambda key: _key(experiment, "model", name, key), f"model={name!r}", len(given)
     )
-    with checks.reported("model", name, found):
+    with checks.part_errors_reported("model", name, found):
         model = found(shape, num_labels, **all_args)
     if not isinstance(model, Model):
         raise FedtideError(f"model={name!r} made a {type(model).__name__}: return a fedtide.learning.model.Model")
@@ -385,7 +385,7 @@ def _describes(found: Any) -> bool:
     return [each.name for each in required] == ["input_shape", "num_labels"]
 
 
-def local_work(experiment: Experiment) -> LocalWork:
+def make_local_work(experiment: Experiment) -> LocalWork:
     """Return what a device does with a model."""
     learning = experiment.learning
     return LocalWork(learning.batch_size, learning.local_epochs, learning.local_steps, learning.proximal)
@@ -394,17 +394,17 @@ def local_work(experiment: Experiment) -> LocalWork:
 def make_task(system: System, threads: int = 1) -> Task:
     """Return what a trainer of this system is made of."""
     shape, experiment = system.dataset.train.images.shape[1:], system.experiment
-    return Task(system.model, local_work(experiment), experiment.seed, shape, system.dataset.num_labels, threads)
+    return Task(system.model, make_local_work(experiment), experiment.seed, shape, system.dataset.num_labels, threads)
 
 
 def make_trainer(system: System, threads: int = 1) -> Trainer:
     """Make the trainer that the experiment names."""
-    return trainer_of(system.experiment, make_task(system, threads))
+    return make_task_trainer(system.experiment, make_task(system, threads))
 
 
-def trainer_of(experiment: Experiment, task: Task) -> Trainer:
+def make_task_trainer(experiment: Experiment, task: Task) -> Trainer:
     """Make the trainer for a task; the import happens here, so that planning needs neither kernel nor PyTorch."""
-    made: Trainer = experiment_part(experiment, "trainer", run_task=task)
+    made: Trainer = _experiment_part(experiment, "trainer", run_task=task)
     return made
 
 
@@ -421,7 +421,9 @@ def _count(
     num_labels: int,
     trainer: Trainer | None = None,
 ) -> int:
-    if isinstance(model, Model) and backend(experiment.learning.trainer) in builtin_parts("trainer"):
+    if isinstance(model, Model) and trainer_backend(experiment.learning.trainer) in builtin_parts("trainer"):
         return num_parameters(model) * WRAPPERS.get(experiment.learning.trainer.name, 1)
-    trainer = trainer or trainer_of(experiment, Task(model, local_work(experiment), experiment.seed, shape, num_labels))
+    trainer = trainer or make_task_trainer(
+        experiment, Task(model, make_local_work(experiment), experiment.seed, shape, num_labels)
+    )
     return len(trainer.initial_model(experiment.seed))

@@ -7,13 +7,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide.engine.step import Bools, candidates_at, carried_bits, is_lost, is_sending, link_at, plan_step
+from fedtide.engine.step import (
+    Bools,
+    lost_in_step,
+    plan_step,
+    sending_in_step,
+    step_candidates,
+    step_carried_bits,
+    step_links,
+)
 from fedtide.engine.system import System, parameter_count
 from fedtide.rng import stream
 from fedtide.types import Candidates, Grant, Memory, Tick
 
 
-def grant_at(system: System, tick: Tick, rows: Candidates, memory: Memory | None = None) -> Grant:
+def grant_at_tick(system: System, tick: Tick, rows: Candidates, memory: Memory | None = None) -> Grant:
     """Schedule one tick and share its symbols."""
     rng = stream(system.experiment.seed, "schedule", tick.index)
     return plan_step(system.policy, rows, system.num_symbols, rng, system.allocation, memory)
@@ -28,7 +36,7 @@ class Planned(NamedTuple):
     lost: Bools | None = None  # whose packets will not arrive [r]; of a codec whose packets have no known size, may not
 
 
-def planned_bits(system: System, num_parameters: int, budgets: list[float]) -> list[int] | None:
+def planned_tick_bits(system: System, num_parameters: int, budgets: list[float]) -> list[int] | None:
     """Return what the codec will send under these budgets [r]; None if it depends on the updates."""
     if system.over_the_air:  # uncoded
         return [0] * len(budgets)
@@ -44,15 +52,15 @@ def planned(system: System) -> Iterator[Planned]:
     uploads = np.zeros(system.fleet.num_devices, np.int64)
     memory: Memory | None = None
     for tick in system.ticks:
-        link = link_at(system, tick)
-        rows = candidates_at(system, tick, uploads, link.estimated_capacity)
+        link = step_links(system, tick)
+        rows = step_candidates(system, tick, uploads, link.estimated_capacity)
         if system.policy.needs:
             yield Planned(tick, rows, None)
             continue
-        grant = grant_at(system, tick, rows, memory)
+        grant = grant_at_tick(system, tick, rows, memory)
         memory = grant.memory
-        lost = grant.bits > carried_bits(link, grant)
-        if lost.any() and (sent := planned_bits(system, parameter_count(system), grant.bits.tolist())) is not None:
-            lost = is_lost(link, grant, sent)
-        uploads[rows.device[grant.picked[~lost & is_sending(system, link, grant)]]] += 1
+        lost = grant.bits > step_carried_bits(link, grant)
+        if lost.any() and (sent := planned_tick_bits(system, parameter_count(system), grant.bits.tolist())) is not None:
+            lost = lost_in_step(link, grant, sent)
+        uploads[rows.device[grant.picked[~lost & sending_in_step(system, link, grant)]]] += 1
         yield Planned(tick, rows, grant, lost)

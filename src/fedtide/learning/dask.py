@@ -24,18 +24,18 @@ import numpy as np
 from distributed import KilledWorker, WorkerPlugin, get_worker, wait
 
 from fedtide.core import cluster
-from fedtide.core.faults import error_text
+from fedtide.core.faults import fault_text
 from fedtide.core.files import is_own_file
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.learning.native import isa
+from fedtide.learning.native import native_isa
 from fedtide.learning.trainer import (
     WRAPPERS,
     TableId,
     Task,
     check_jobs,
-    known_as,
-    read_tables,
+    read_trainer_tables,
     samples_per_training,
+    trainer_table_name,
 )
 from fedtide.parts import registry, user_code
 from fedtide.parts.arguments import arg
@@ -83,7 +83,7 @@ class Maker(WorkerPlugin):  # type: ignore[misc]
 
     def __init__(self, made_of: bytes, path: str | None, packages: Mapping[str, str | None]) -> None:
         self._made_of, self._path, self._packages = made_of, path, packages
-        self.name = content_name("trainer", made_of, repr((path, sorted(packages.items()))).encode())
+        self.name = _content_name("trainer", made_of, repr((path, sorted(packages.items()))).encode())
         self._trainer: Any = None
 
     def setup(self, worker: Any) -> None:
@@ -102,19 +102,19 @@ class Maker(WorkerPlugin):  # type: ignore[misc]
 
     def _check(self) -> None:
         for package, wanted in self._packages.items():
-            if (here := installed(package)) != wanted:
+            if (here := _installed(package)) != wanted:
                 raise FedtideError(
                     f"the Dask worker {self._where} has {package} {here}, the run {wanted}, and another may give other bits: "
                     f"install {package} {wanted} there"
                 )
-        if self._path is not None and isa() != self._path:
+        if self._path is not None and native_isa() != self._path:
             raise FedtideError(
-                f"the Dask worker {self._where} trains on the instruction path {isa()}, the run on {self._path}, and another "
+                f"the Dask worker {self._where} trains on the instruction path {native_isa()}, the run on {self._path}, and another "
                 f"gives other bits: start this worker with FEDTIDE_ISA={self._path}, or without it, or the run on its path"
             )
 
 
-def installed(package: str) -> str | None:
+def _installed(package: str) -> str | None:
     """Return the version of a package here; None if it is not installed."""
     try:
         return version(package)
@@ -122,7 +122,7 @@ def installed(package: str) -> str | None:
         return None
 
 
-def content_name(kind: str, *contents: Any) -> str:
+def _content_name(kind: str, *contents: Any) -> str:
     """Return the name of what holds these arrays or bytes."""
     digest = hashlib.sha256()
     for each in contents:
@@ -132,7 +132,7 @@ def content_name(kind: str, *contents: Any) -> str:
     return f"fedtide-{kind}-{digest.hexdigest()[:32]}"
 
 
-def train_chunk(chunk: Chunk) -> Vector | Trained | Missing:
+def _train_chunk(chunk: Chunk) -> Vector | Trained | Missing:
     """Train the jobs of a chunk on the worker that this runs on."""
     held = get_worker().plugins
     if missing := tuple(sorted({chunk.maker, *(job.samples for job in chunk.jobs)} - held.keys())):
@@ -190,10 +190,10 @@ class DaskTrainer:
         if not jobs:
             return self._inner.train(jobs)  # type: ignore[no-any-return]
         check_jobs(jobs, self._length)
-        self._tables = read_tables(jobs, self._tables, self._named)
+        self._tables = read_trainer_tables(jobs, self._tables, self._named)
         if self._link is None:
             self._link = _Link(self._address, self._workers, self._maker())
-        names = [self._tables[known_as(job.samples)][1] for job in jobs]
+        names = [self._tables[trainer_table_name(job.samples)][1] for job in jobs]
         work = samples_per_training(self.task.work, np.array([len(job.indices) for job in jobs], np.int64))
         with _explained(self._address, self._inner_name):
             self._link.bring({name: samples for samples, name in self._tables.values()})
@@ -207,16 +207,18 @@ class DaskTrainer:
 
     def _named(self, samples: Samples) -> str:
         self.check_samples(samples)
-        return content_name("samples", *(each for each in samples if each is not None))
+        return _content_name("samples", *(each for each in samples if each is not None))
 
     def _maker(self) -> Any:
         """Return what makes the inner trainer on a worker."""
         inner = self._inner_name
-        packages = {each: installed(each) for each in ("fedtide", *(["torch"] if inner == "torch" else []))}
+        packages = {each: _installed(each) for each in ("fedtide", *(["torch"] if inner == "torch" else []))}
         found = registry.find_part("trainer", inner, builtin_parts("trainer"))
-        args = registry.arguments(found, self._inner_args, registry.nothing, f"inner={inner!r}", given=1)
+        args = registry.registry_arguments(
+            found, self._inner_args, registry.fill_in_nothing, f"inner={inner!r}", given=1
+        )
         made_of = _pickled((found, self.task, args), self.task.model)
-        return Maker(made_of, isa() if inner == "native" else None, packages)
+        return Maker(made_of, native_isa() if inner == "native" else None, packages)
 
 
 class _Link:
@@ -225,7 +227,7 @@ class _Link:
     def __init__(self, address: str | None, workers: int, maker: Any) -> None:
         # What a worker prints when it dies is no news: its jobs are trained again. Nor does Dask know what training takes.
         local = {"silence_logs": logging.CRITICAL, "memory_limit": None}
-        self._cluster = cluster.connect("learning.trainer=dask", _ADDRESS, address, workers, **local)
+        self._cluster = cluster.connect_cluster("learning.trainer=dask", _ADDRESS, address, workers, **local)
         self._client, self._own = self._cluster.client, address is None
         self._maker, self._sent = maker.name, dict[str, Any]()
         try:
@@ -250,9 +252,9 @@ class _Link:
         work: about how much each job takes [r], in any unit.
         """
         threads = dict(sorted(self._wait_for_a_worker().items()))
-        pieces = shares(work, np.array(list(threads.values()), np.float64))
+        pieces = _split_jobs(work, np.array(list(threads.values()), np.float64))
         places = [(place, piece) for place, piece in zip(threads, pieces, strict=True) if len(piece)]
-        chunks = [pack_chunks(self._maker, [(jobs[row], names[row]) for row in piece]) for _, piece in places]
+        chunks = [_pack_chunks(self._maker, [(jobs[row], names[row]) for row in piece]) for _, piece in places]
         answers: list[Any] = [Missing(())] * len(chunks)
         for attempt in range(_ATTEMPTS):
             todo = [number for number, answer in enumerate(answers) if isinstance(answer, Missing)]
@@ -274,7 +276,7 @@ class _Link:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")  # each model once per worker: there is no less
             futures = [
-                self._client.submit(train_chunk, chunk, workers=[place], allow_other_workers=True, pure=False)
+                self._client.submit(_train_chunk, chunk, workers=[place], allow_other_workers=True, pure=False)
                 for chunk, place in zip(chunks, places, strict=True)
             ]
         while True:
@@ -315,14 +317,14 @@ class _Link:
         self._cluster.close()
 
 
-def shares(work: Floats, threads: Floats) -> list[Ints]:
+def _split_jobs(work: Floats, threads: Floats) -> list[Ints]:
     """Return which jobs each worker trains: neighbours, about as much work [r] for each of its threads [w]."""
     ends = work.sum() * np.cumsum(threads) / threads.sum()
     owner = np.minimum(np.searchsorted(ends, np.cumsum(work) - work / 2), len(threads) - 1)
     return [np.flatnonzero(owner == each) for each in range(len(threads))]
 
 
-def pack_chunks(maker: str, jobs: Sequence[tuple[Job, str]]) -> Chunk:
+def _pack_chunks(maker: str, jobs: Sequence[tuple[Job, str]]) -> Chunk:
     """Return jobs, each with the name of its table, as a chunk: every model once."""
     numbers: dict[bytes, int] = {}  # of the models, by their bits
     packed = []
@@ -365,7 +367,7 @@ def _pickled(what: Any, model: Any) -> bytes:
         return content
     except Exception as error:
         raise FedtideError(
-            f"trainer='dask': the model cannot be sent to workers ({error_text(error)}): make it with a function at the top of "
+            f"trainer='dask': the model cannot be sent to workers ({fault_text(error)}): make it with a function at the top of "
             "a file"
         ) from error
     finally:
@@ -383,16 +385,16 @@ def _explained(address: str | None, inner: str) -> Iterator[None]:
         raise
     except KilledWorker as error:
         raise TrainingError(
-            f"several Dask workers died over the same jobs (out of memory?; {error_text(error)}): give them more, "
+            f"several Dask workers died over the same jobs (out of memory?; {fault_text(error)}): give them more, "
             "or fewer threads"
         ) from error
     except (OSError, CancelledError, TimeoutError) as error:
         raise TrainingError(
-            f"the Dask cluster {where}, or the connection to it, was lost ({error_text(error)}): what was aggregated is saved; "
+            f"the Dask cluster {where}, or the connection to it, was lost ({fault_text(error)}): what was aggregated is saved; "
             f"resume the run, elsewhere with another {_ADDRESS}"
         ) from error
     except Exception as error:
         raise TrainingError(
-            f"trainer='dask': {inner} raised {error_text(error)} on a worker: correct it there, and install the same "
+            f"trainer='dask': {inner} raised {fault_text(error)} on a worker: correct it there, and install the same "
             "packages as here"
         ) from error

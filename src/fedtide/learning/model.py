@@ -89,7 +89,7 @@ class Parameters(NamedTuple):
     bias: slice
 
 
-def shapes(model: Model) -> list[Shape]:
+def model_shapes(model: Model) -> list[Shape]:
     """Return the shape in front of every layer, then the shape of the output; raise if the layers do not fit."""
     found: list[Shape] = [model.input_shape]
     for position, layer in enumerate(model.layers):
@@ -151,17 +151,17 @@ def check_model(model: Any, shape: Shape, num_labels: int, label: str) -> None:
     if not isinstance(model.input_shape, (tuple, list)) or tuple(model.input_shape) != shape:
         raise FedtideError(f"{label} takes images {shown(model.input_shape)}, and there are {shape}: take input_shape")
     try:
-        logits = shapes(model)[-1][0]
+        logits = model_shapes(model)[-1][0]
     except FedtideError as error:
         raise FedtideError(f"{label}: {error}") from error
     if logits < num_labels:
         raise FedtideError(f"{label} gives {logits} logits for {num_labels} labels: end with Linear(num_labels)")
 
 
-def parameter_shapes(model: Model) -> list[Parameters]:
+def _parameter_shapes(model: Model) -> list[Parameters]:
     """Return the place of every parameter in the flat vector, in order."""
     found, offset = [], 0
-    for position, (layer, shape) in enumerate(zip(model.layers, shapes(model)[:-1], strict=True)):
+    for position, (layer, shape) in enumerate(zip(model.layers, model_shapes(model)[:-1], strict=True)):
         if isinstance(layer, Conv2d):
             weight_shape: Shape = (layer.out, shape[0], layer.kernel, layer.kernel)
             num_biases = layer.out
@@ -187,13 +187,13 @@ def num_parameters(model: Model) -> int:
     >>> num_parameters(MODELS["paper_cnn"]((1, 28, 28), 10))
     21840
     """
-    places = parameter_shapes(model)
+    places = _parameter_shapes(model)
     return places[-1].bias.stop if places else 0
 
 
 def num_labels(model: Model) -> int:
     """Return how many logits the model gives."""
-    return shapes(model)[-1][0]
+    return model_shapes(model)[-1][0]
 
 
 def initialize(model: Model, rng: Rng) -> Vector:
@@ -202,7 +202,7 @@ def initialize(model: Model, rng: Rng) -> Vector:
     Of an Embedding standard normal; of a GRU uniform in +-1/sqrt(out).
     """
     vector = np.empty(num_parameters(model), np.float32)
-    for place in parameter_shapes(model):
+    for place in _parameter_shapes(model):
         layer = model.layers[place.layer]
         if isinstance(layer, Embedding):
             vector[place.weight] = rng.standard_normal(place.weight.stop - place.weight.start)

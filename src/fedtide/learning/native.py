@@ -23,12 +23,12 @@ from fedtide.learning.trainer import (
     Task,
     batches,
     check_jobs,
-    check_table,
-    known_as,
-    read_tables,
+    check_trainer_table,
+    read_trainer_tables,
+    trainer_table_name,
 )
 from fedtide.parts.arguments import arg
-from fedtide.rng import key, stream
+from fedtide.rng import stream, stream_key
 from fedtide.types import Ints, Job, Samples, Vector
 
 
@@ -37,12 +37,12 @@ def isas() -> list[str]:
     return native.isas()
 
 
-def isa() -> str:
+def native_isa() -> str:
     """Return the instruction path that trains here: bits are the same on the same path."""
     return os.environ.get("FEDTIDE_ISA") or isas()[0]
 
 
-def lower(model: m.Model) -> list[tuple[int, int, int, int, float]]:
+def _lower(model: m.Model) -> list[tuple[int, int, int, int, float]]:
     """Return the layers as the kernel reads them: (kind, size, kernel, padding, p), kinds as `enum class Kind` in native/plan.h."""
     return [_lower_layer(layer) for layer in model.layers]
 
@@ -87,7 +87,7 @@ class NativeTrainer:
         self.task: Final = task
         self.momentum: Final = float(momentum)
         self._isa = _wanted_isa()
-        self._layers = lower(task.model)
+        self._layers = _lower(task.model)
         self._num_parameters, self._num_labels = m.num_parameters(task.model), m.num_labels(task.model)
         self._threads = min(int(task.threads), MOST_THREADS)
         # The tables of the last call, as they were given and as the kernel takes them: those are not checked again.
@@ -112,7 +112,7 @@ class NativeTrainer:
         samples, rows = self._table(jobs)
         address = [(seed, int(job.device), int(job.version)) for job in jobs]
         order = [batches(*each, mine, work) for each, mine in zip(address, rows, strict=True)]
-        keys = [key(seed, "dropout", *each) for _, *each in address]
+        keys = [stream_key(seed, "dropout", *each) for _, *each in address]
         visited, visited_start = _joined([visited for visited, _ in order])
         bounds, bounds_start = _joined([bounds for _, bounds in order])
         with _refusals():
@@ -137,8 +137,8 @@ class NativeTrainer:
 
     def _table(self, jobs: Sequence[Job]) -> tuple[Samples, list[Ints]]:
         """Return one table with the samples of all jobs, and where in it those of each job are."""
-        self._tables = read_tables(jobs, self._tables, self._checked)
-        held = [self._tables[known_as(job.samples)][1] for job in jobs]
+        self._tables = read_trainer_tables(jobs, self._tables, self._checked)
+        held = [self._tables[trainer_table_name(job.samples)][1] for job in jobs]
         if len(self._tables) == 1:
             return held[0], [np.asarray(job.indices, np.int64) for job in jobs]
         own = [table.taken(job.indices) for table, job in zip(held, jobs, strict=True)]
@@ -168,7 +168,7 @@ class NativeTrainer:
         self._checked(samples)
 
     def _checked(self, samples: Samples) -> Samples:
-        check_table(samples, self.task.shape, "model", ["uint8"])
+        check_trainer_table(samples, self.task.shape, "model", ["uint8"])
         images, labels = np.asarray(samples.images), np.asarray(samples.labels)
         if labels.size and labels.max() >= self._num_labels:
             raise FedtideError(f"label {labels.max()} is out of range: the model gives {self._num_labels} logits")

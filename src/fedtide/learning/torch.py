@@ -17,13 +17,22 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from fedtide.core.faults import error_text
+from fedtide.core.faults import fault_text
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import model as m
-from fedtide.learning.trainer import Score, TableId, Task, batches, check_jobs, check_table, known_as, read_tables
+from fedtide.learning.trainer import (
+    Score,
+    TableId,
+    Task,
+    batches,
+    check_jobs,
+    check_trainer_table,
+    read_trainer_tables,
+    trainer_table_name,
+)
 from fedtide.parts.arguments import arg, part_parameters
-from fedtide.parts.checks import reported
-from fedtide.rng import key, stream
+from fedtide.parts.checks import part_errors_reported
+from fedtide.rng import stream, stream_key
 from fedtide.types import Job, Samples, Vector
 
 _EVALUATION_BATCH = 1000
@@ -93,7 +102,7 @@ _MODULES: Final[dict[type, Callable[[Any, m.Shape], nn.Module]]] = {
 def build_module(model: m.Model) -> nn.Sequential:
     """Return the module that a description stands for; its parameters lie in the flat vector's order."""
     layers: list[nn.Module] = []
-    for layer, shape in zip(model.layers, m.shapes(model)[:-1], strict=True):
+    for layer, shape in zip(model.layers, m.model_shapes(model)[:-1], strict=True):
         if isinstance(layer, m.Linear) and len(shape) > 1:
             layers.append(nn.Flatten())
         layers.append(_MODULES[type(layer)](layer, shape))
@@ -184,7 +193,7 @@ class TorchTrainer:
         """Turn what a user's module raises into one line with the line of the user's file."""
         if isinstance(self.task.model, m.Model):
             return nullcontext()
-        return reported("learning.model", _name(self.task.model), self.task.model, failure)
+        return part_errors_reported("learning.model", _name(self.task.model), self.task.model, failure)
 
     def _module(self) -> Any:
         model = self.task.model
@@ -207,19 +216,19 @@ class TorchTrainer:
         if isinstance(self.task.model, m.Model):
             return m.initialize(self.task.model, stream(seed, "initial_model"))
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(key(seed, "initial_model") >> 1)
+            torch.manual_seed(stream_key(seed, "initial_model") >> 1)
             return _vector(self._module())
 
     def train(self, jobs: Sequence[Job]) -> Vector:
         """Return the updates [r d], one row per job."""
         check_jobs(jobs, self._num_parameters)
-        self._tables = read_tables(jobs, self._tables, self._table)
+        self._tables = read_trainer_tables(jobs, self._tables, self._table)
         with self._reported():
             return self._train(jobs)
 
     def check_samples(self, samples: Samples) -> None:
         """Raise if it can neither train nor score on such samples."""
-        check_table(samples, self.task.shape, "task", "iu")
+        check_trainer_table(samples, self.task.shape, "task", "iu")
 
     def _table(self, samples: Samples) -> _Table:
         self.check_samples(samples)
@@ -247,7 +256,7 @@ class TorchTrainer:
         seed, work = self.task.seed, self.task.work
         device, version, learning_rate = int(job.device), int(job.version), float(job.learning_rate)
         visited, bounds = batches(seed, device, version, np.asarray(job.indices, np.int64), work)
-        images, labels, values = self._tables[known_as(job.samples)][1]
+        images, labels, values = self._tables[trainer_table_name(job.samples)][1]
         module = self._module()
         origin = torch.from_numpy(np.array(job.start)).to(self.device)
         vector_to_parameters(origin.clone(), module.parameters())
@@ -255,7 +264,7 @@ class TorchTrainer:
         parameters = list(module.parameters())
         origins = _like(parameters, origin)
         order = torch.from_numpy(visited).to(self.device)
-        dropout_key = key(seed, "dropout", device, version) >> 1
+        dropout_key = stream_key(seed, "dropout", device, version) >> 1
         for position, layer in enumerate(each for each in module.modules() if isinstance(each, SeededDropout)):
             layer.generator.manual_seed((dropout_key + position) % 2**63)
         if not isinstance(self.task.model, m.Model):
@@ -328,7 +337,7 @@ def _place(wanted: str | None) -> str:
     try:
         torch.zeros(1, device=place).cpu()
     except (RuntimeError, AssertionError, ImportError) as error:
-        why = error_text(error).split(". ")[0]
+        why = fault_text(error).split(". ")[0]
         raise FedtideError(
             f"device={place!r} cannot be used by PyTorch here ({why}): choose device=cpu, or leave it out"
         ) from error

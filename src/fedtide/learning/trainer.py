@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from fedtide.config import Part
-from fedtide.data.dataset import wrong_values
+from fedtide.data.dataset import wrong_dataset_values
 from fedtide.errors import FedtideError
 from fedtide.rng import stream
 from fedtide.types import Floats, Ints, Job, Samples, Vector
@@ -107,17 +107,17 @@ def _job_problem(job: Job, num_parameters: int) -> str | None:
     return None
 
 
-def backend(trainer: Part) -> str:
+def trainer_backend(trainer: Part) -> str:
     """Return who does the steps, which the bits depend on: the trainer, or the one that it stands around."""
     return str(trainer.args.get("inner", "native")) if trainer.name in WRAPPERS else trainer.name
 
 
-def known_as(samples: Samples) -> TableId:
+def trainer_table_name(samples: Samples) -> TableId:
     """Return what tells one table of samples from another while both are there."""
     return id(samples.images), id(samples.labels), id(samples.values)
 
 
-def check_table(samples: Samples, shape: Sequence[int], who: str, kinds: Sequence[str]) -> None:
+def check_trainer_table(samples: Samples, shape: Sequence[int], who: str, kinds: Sequence[str]) -> None:
     """Raise if these are not images [n *shape] of float32, or of bytes with what they stand for, and their labels [n].
 
     who: needs them. kinds: of the labels' numbers, by name or kind of their dtype.
@@ -125,7 +125,7 @@ def check_table(samples: Samples, shape: Sequence[int], who: str, kinds: Sequenc
     images, labels, wanted = np.asarray(samples.images), np.asarray(samples.labels), tuple(shape)
     if images.dtype not in (np.float32, np.uint8) or images.ndim != 4 or images.shape[1:] != wanted:
         raise FedtideError(f"images are {images.dtype} {images.shape}; the {who} needs float32 or uint8 [n, *{wanted}]")
-    if wrong := wrong_values(samples._replace(images=images)):
+    if wrong := wrong_dataset_values(samples._replace(images=images)):
         raise FedtideError(f"a table of samples has {wrong}")
     if labels.shape != images.shape[:1] or not {labels.dtype.kind, labels.dtype.name} & {*kinds}:
         raise FedtideError(
@@ -133,7 +133,7 @@ def check_table(samples: Samples, shape: Sequence[int], who: str, kinds: Sequenc
         )
 
 
-def read_tables(
+def read_trainer_tables(
     jobs: Sequence[Job], before: Mapping[TableId, tuple[Samples, RowType]], read: Callable[[Samples], RowType]
 ) -> dict[TableId, tuple[Samples, RowType]]:
     """Return every table of the jobs beside what `read` makes of it, which is taken from `before` if it is there.
@@ -142,7 +142,7 @@ def read_tables(
     """
     tables: dict[TableId, tuple[Samples, RowType]] = {}
     for job in jobs:
-        name = known_as(job.samples)
+        name = trainer_table_name(job.samples)
         if name not in tables:
             tables[name] = before.get(name) or (job.samples, read(job.samples))
     return tables

@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING
 from fedtide.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedtide.pages.study import Forest, counted, forest_page, of_study
-    from fedtide.pages.study_curves import Family, PageCurve, cut_text
+    from fedtide.pages.study import Forest, count_page_verdicts, forest_page, study_page_forest
+    from fedtide.pages.study_curves import Family, PageCurve, cut_curve_label
 
-__all__ = ["Family", "Forest", "PageCurve", "counted", "cut_text", "forest_page", "of_study"]
+__all__ = [
+    "Family",
+    "Forest",
+    "PageCurve",
+    "count_page_verdicts",
+    "cut_curve_label",
+    "forest_page",
+    "study_page_forest",
+]
 
 __getattr__ = lazy_names(
-    __name__, study="Forest counted forest_page of_study", study_curves="Family PageCurve cut_text"
+    __name__,
+    study="Forest count_page_verdicts forest_page study_page_forest",
+    study_curves="Family PageCurve cut_curve_label",
 )

@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
-from fedtide.core.faults import explain
-from fedtide.pages.run import live_data, run_page
-from fedtide.pages.shell import policy_of
-from fedtide.runs import in_use
+from fedtide.core.faults import explain_fault
+from fedtide.pages.html import html_security_policy
+from fedtide.pages.run import run_page, run_page_data
+from fedtide.runs import run_folder_in_use
 
 _LOOPBACK = "127.0.0.1"
 _WATCHED = ("checkpoint.npz", "model.npy")  # written when a run has something new
@@ -31,15 +31,15 @@ _HEADERS: Final = {
 }
 
 
-def serve(folders: Sequence[Path], port: int, tell: Callable[[str], None]) -> None:
+def serve_live(folders: Sequence[Path], port: int, tell: Callable[[str], None]) -> None:
     """Serve the page of these runs until it is interrupted. port: 0 for any free one. tell: called with the address."""
-    with server(folders, port) as bound:
+    with _server(folders, port) as bound:
         run_page(folders, "")  # an error is raised here, not only shown in the browser
         tell(f"http://{_LOOPBACK}:{bound.server_address[1]}/")
         bound.serve_forever(poll_interval=0.2)
 
 
-def server(folders: Sequence[Path], port: int = 0) -> ThreadingHTTPServer:
+def _server(folders: Sequence[Path], port: int = 0) -> ThreadingHTTPServer:
     """Return a server of these runs' page, bound to this machine only and not started."""
 
     class Handler(_Handler):
@@ -48,7 +48,7 @@ def server(folders: Sequence[Path], port: int = 0) -> ThreadingHTTPServer:
     return _Server((_LOOPBACK, port), Handler)
 
 
-def tag_of(folders: Sequence[Path]) -> str:
+def _tag_of(folders: Sequence[Path]) -> str:
     """Return an entity tag: it changes when a run has something new, or when its process ends."""
     parts = []
     for folder in folders:
@@ -58,7 +58,7 @@ def tag_of(folders: Sequence[Path]) -> str:
                 parts.append(f"{found.st_mtime_ns:x}.{found.st_size:x}")
             except OSError:
                 parts.append("0")
-        parts.append(str(int(in_use(folder))))
+        parts.append(str(int(run_folder_in_use(folder))))
     return "-".join(parts)
 
 
@@ -70,7 +70,7 @@ class _Cache:
 
     def get(self, what: str, make: Callable[[Sequence[Path], str], str]) -> str:
         with self.lock:
-            tag = tag_of(self.folders)
+            tag = _tag_of(self.folders)
             if (what, tag) not in self.made:
                 self.made = {key: made for key, made in self.made.items() if key[1] == tag}
                 self.made[what, tag] = make(self.folders, tag)
@@ -125,13 +125,13 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._answer(200, self.cache.get("page", run_page), "text/html")
             if self.path != "/data":
                 return self._answer(404, "there is only /\n")
-            if self.headers.get("X-Seen") == tag_of(self.cache.folders):
+            if self.headers.get("X-Seen") == _tag_of(self.cache.folders):
                 return self._answer(304, "")
-            return self._answer(200, self.cache.get("data", live_data), "application/json")
+            return self._answer(200, self.cache.get("data", run_page_data), "application/json")
         except (ConnectionError, TimeoutError):  # the client has gone
             raise
         except Exception as error:  # the folder is being written to: the next request may succeed
-            return self._answer(503, f"{explain(error)[0]}\n")
+            return self._answer(503, f"{explain_fault(error)[0]}\n")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse a request in plain text, without repeating it."""
@@ -142,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, code: int, content: str, kind: str = "text/plain") -> None:
         body = content.encode("utf-8", "replace")
-        own = policy_of(content) if kind == "text/html" else "default-src 'none'"
+        own = html_security_policy(content) if kind == "text/html" else "default-src 'none'"
         self.send_response(code)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))

@@ -10,12 +10,12 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError
 from fedtide.pages import run_rows
-from fedtide.pages.run_rows import by_speed, fit_page
+from fedtide.pages.html import Markup, html_label, html_page, html_text, join_markup, markup, payload_json
+from fedtide.pages.run_rows import fit_page, rows_by_speed
 from fedtide.pages.run_view import RunView, view_run
-from fedtide.pages.shell import Markup, html_label, join_markup, markup, page, payload_json, text
-from fedtide.plot.charts import evenly
+from fedtide.plot.charts import evenly_on_chart
 from fedtide.plot.style import COLOURS
-from fedtide.report.summary import evaluated, summarise, summary_texts
+from fedtide.report.summary import evaluated_rounds, summarise, summary_texts
 
 _WIDTH, _CURVE, _RASTER, _LEFT, _GAP = 900, 180, 220, 46, 30  # px of the static picture
 _STATIC_POINTS: Final = 400  # of its curve, and columns of its raster
@@ -48,19 +48,19 @@ def _static_svg(runs: Sequence[RunView], names: Sequence[str]) -> Markup:
 def _static_run(run: RunView, name: str, top: int, colour: str) -> Markup:
     """Draw the accuracy from 0 to 1 above the uploads, of which every device has a row."""
     end = max(run.experiment.timeline.horizon, run.rounds[-1].time)
-    base, scored, step = top + _GAP + _CURVE, evaluated(run.rounds), _RASTER / run.num_devices
-    rank = {device: place for place, device in enumerate(by_speed(run).tolist())}
+    base, scored, step = top + _GAP + _CURVE, evaluated_rounds(run.rounds), _RASTER / run.num_devices
+    rank = {device: place for place, device in enumerate(rows_by_speed(run).tolist())}
 
     def x(time: float) -> float:
         return _LEFT + (_WIDTH - _LEFT) * time / end
 
     points = " ".join(
         f"{x(scored[at].time):.1f},{base - _CURVE * (scored[at].test_accuracy or 0.0):.1f}"
-        for at in evenly(len(scored), _STATIC_POINTS).tolist()
+        for at in evenly_on_chart(len(scored), _STATIC_POINTS).tolist()
     )
     marks = "".join(
         f"M{x(run.rounds[at].time):.1f} {base + _GAP + step * rank[device]:.1f}v{max(step * 0.8, 0.6):.1f}"
-        for at in evenly(len(run.rounds), _STATIC_POINTS).tolist()
+        for at in evenly_on_chart(len(run.rounds), _STATIC_POINTS).tolist()
         for device in run.rounds[at].picked[:40]
     )
     axis = f"M{_LEFT} {base - _CURVE}h{_WIDTH - _LEFT}M{_LEFT} {base}h{_WIDTH - _LEFT}"
@@ -72,7 +72,7 @@ def _static_run(run: RunView, name: str, top: int, colour: str) -> Markup:
         '<text x="{left}" y="{bottom}">time to {end:g} {unit}</text>',
         left=_LEFT,
         title=top + 16,
-        name=text(name, 90),
+        name=html_text(name, 90),
         top=base - _CURVE + 4,
         base=base + 4,
         axis=axis,
@@ -94,20 +94,20 @@ def run_page(folders: Sequence[Path], tag: str | None = None) -> str:
     return fit_page(lambda level: _page(runs, level, tag))
 
 
-def live_data(folders: Sequence[Path], tag: str) -> str:
+def run_page_data(folders: Sequence[Path], tag: str) -> str:
     """Return the data that such a page asks for later, as JSON."""
     runs = _read(folders)
     return fit_page(lambda level: payload_json(_payload(runs, level, tag)))
 
 
-def check_count(folders: Sequence[Path]) -> None:
+def check_run_page_count(folders: Sequence[Path]) -> None:
     """Raise unless there are one or two runs."""
     if not 1 <= len(folders) <= 2:
         raise FedtideError(f"{len(folders)} runs: a page shows one run, or two beside each other; name one or two")
 
 
 def _read(folders: Sequence[Path]) -> list[RunView]:
-    check_count(folders)
+    check_run_page_count(folders)
     runs = [view_run(folder) for folder in folders]
     if len(runs) == 2 and runs[0].name == runs[1].name:
         return [
@@ -125,14 +125,14 @@ def _page(runs: Sequence[RunView], level: int, tag: str | None) -> str:
     payload = _payload(runs, level, tag)
     titles = [data["title"] for data in payload["runs"]]
     body, static = _body(runs, payload["runs"]), _static_svg(runs, titles)
-    return page(" and ".join(titles), payload, _SCRIPTS, body, static, styles=("run.css",), polls=tag is not None)
+    return html_page(" and ".join(titles), payload, _SCRIPTS, body, static, styles=("run.css",), polls=tag is not None)
 
 
 def _run_data(run: RunView, level: int, live: bool) -> dict[str, Any]:
     running = live and run.running and not run.complete  # a page that does not change would soon be wrong about it
     grid = run_rows.row_grid(run, level)
-    experiment, scored = run.experiment, evaluated(run.rounds)
-    labels = run_rows.labels(run, grid)
+    experiment, scored = run.experiment, evaluated_rounds(run.rounds)
+    labels = run_rows.run_row_labels(run, grid)
     return {
         "name": run.name[:_LONGEST_TEXT],
         "title": _title(experiment)[:_LONGEST_TEXT],
@@ -149,17 +149,17 @@ def _run_data(run: RunView, level: int, live: bool) -> dict[str, Any]:
         "limit": experiment.policy.limit,
         "fine": grid.fine,
         "row_size": grid.size,
-        "speed": run_rows.by_speed(run) if grid.fine else None,
+        "speed": run_rows.rows_by_speed(run) if grid.fine else None,
         "chance": 1 / labels["count"] if labels else None,
         "last_accuracy": scored[-1].test_accuracy if scored else None,
-        "curve": run_rows.curve_columns(run, level),
-        "columns": run_rows.columns(run, grid),
-        "cells": run_rows.cells(run, grid),
-        "jobs": run_rows.trainings(run) if grid.fine else None,
-        "picks": run_rows.picks(run, grid),
+        "curve": run_rows.run_row_curve(run, level),
+        "columns": run_rows.run_row_columns(run, grid),
+        "cells": run_rows.run_row_cells(run, grid),
+        "jobs": run_rows.run_row_trainings(run) if grid.fine else None,
+        "picks": run_rows.run_row_uploads(run, grid),
         "uploads": sum(len(record.picked) for record in run.rounds),
         "lost": sum(len(record.lost) for record in run.rounds),
-        "ages": run_rows.age_columns(run, grid),
+        "ages": run_rows.run_row_ages(run, grid),
         "labels": labels,
     }
 
@@ -262,18 +262,18 @@ def _body(runs: Sequence[RunView], data: Sequence[dict[str, Any]]) -> Markup:
 
 def _settings(runs: Sequence[RunView]) -> Markup:
     """List the keys in which the runs differ, or those of one run that are not the default."""
-    trees = [config.dotted(config.dump(run.experiment)) for run in runs]
+    trees = [config.nested_to_dotted(config.dump(run.experiment)) for run in runs]
     if len(runs) == 2:
         title, names, compared = "Settings that differ", ("first", "second"), trees
     else:
         title, names = "Settings that are not the default", ("here", "default")
-        compared = [trees[0], config.dotted(config.dump(config.experiment({})))]
+        compared = [trees[0], config.nested_to_dotted(config.dump(config.experiment({})))]
     keys = [key for key in sorted({*compared[0], *compared[1]}) if not key.startswith(_NO_RESULT)]
     differ = [key for key in keys if compared[0].get(key) != compared[1].get(key)]
     rows = [
         markup(
             '<tr><td class="words"><code>{key}</code></td>{cells}</tr>',
-            key=text(key, _LONGEST_TEXT),
+            key=html_text(key, _LONGEST_TEXT),
             cells=join_markup(
                 markup('<td class="words">{value}</td>', value=html_label(_setting(tree.get(key)))) for tree in compared
             ),

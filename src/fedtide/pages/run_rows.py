@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from fedtide.errors import FedtideError
 from fedtide.pages.run_view import Jobs, RunView
-from fedtide.plot.charts import evenly
-from fedtide.report.summary import evaluated
-from fedtide.runs.checkpoint import narrow
+from fedtide.plot.charts import evenly_on_chart
+from fedtide.report.summary import evaluated_rounds
+from fedtide.runs.checkpoint import narrow_for_checkpoint
 from fedtide.types import Floats, Ints
 
 PAGE_BYTES: Final = 2_000_000  # at most
@@ -35,7 +35,7 @@ def fit_page(make: Callable[[int], str]) -> str:
     raise FedtideError(f"the page is larger than {PAGE_BYTES:,} bytes however it is thinned; show fewer runs in it")
 
 
-def pack_numbers(values: npt.NDArray[Any]) -> dict[str, Any]:
+def _pack_numbers(values: npt.NDArray[Any]) -> dict[str, Any]:
     """Return an array of unsigned integers or float32 as base64 with its shape; `fedtide.unpack` in common.js reads it."""
     wire = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False)
     data = base64.b64encode(wire.tobytes()).decode()
@@ -54,16 +54,16 @@ class RowGrid(NamedTuple):
 def row_grid(run: RunView, level: int) -> RowGrid:
     """Choose the rows and columns of a level."""
     count, total = run.num_devices, len(run.rounds)
-    keep = evenly(total, NUM_COLUMNS >> level)
+    keep = evenly_on_chart(total, NUM_COLUMNS >> level)
     fine = count <= _MOST_DEVICES >> level and len(run.jobs.device) <= _MOST_JOBS >> level
     rows = count if fine else min(count, max(_NUM_GROUPS >> level, 4))
     rank = np.empty(count, np.int64)
-    rank[by_speed(run)] = np.arange(count)
+    rank[rows_by_speed(run)] = np.arange(count)
     row = np.arange(count) if fine else rank * rows // count
     return RowGrid(row, np.bincount(row, minlength=rows), keep, fine)
 
 
-def by_speed(run: RunView) -> Ints:
+def rows_by_speed(run: RunView) -> Ints:
     """Return the devices, the fastest on average first [N]."""
     jobs, count = run.jobs, run.num_devices
     # An unfinished training counts as long as it has lasted: a device that never finishes comes last.
@@ -73,7 +73,7 @@ def by_speed(run: RunView) -> Ints:
     return np.lexsort((np.arange(count), spent / np.maximum(ended, 0.5)))
 
 
-def cells(run: RunView, grid: RowGrid) -> dict[str, Any]:
+def run_row_cells(run: RunView, grid: RowGrid) -> dict[str, Any]:
     """Return how many devices of every row were ready, picked and lost at every column, and their mean capacity."""
     shape = (len(grid.keep), len(grid.size))
     ready, picked, lost = (np.zeros(shape, np.int64) for _ in range(3))
@@ -90,21 +90,21 @@ def cells(run: RunView, grid: RowGrid) -> dict[str, Any]:
     mean = total / np.maximum(number, 1)
     most = float(mean.max(initial=0.0)) or 1.0
     tree: dict[str, Any] = {
-        "ready": pack_numbers(narrow(ready)),
-        "picked": pack_numbers(narrow(picked)),
-        "lost": pack_numbers(narrow(lost)),
-        "capacity": pack_numbers(np.where(number > 0, 1 + np.rint(254 * mean / most), 0).astype(np.uint8)),
+        "ready": _pack_numbers(narrow_for_checkpoint(ready)),
+        "picked": _pack_numbers(narrow_for_checkpoint(picked)),
+        "lost": _pack_numbers(narrow_for_checkpoint(lost)),
+        "capacity": _pack_numbers(np.where(number > 0, 1 + np.rint(254 * mean / most), 0).astype(np.uint8)),
         "capacity_max": most,
     }
     if not grid.fine:
         edges = np.concatenate([[0.0], run.time[grid.keep]])
         jobs = run.jobs
         done = np.where(np.isnan(jobs.done), jobs.ready, jobs.done)
-        tree["training"] = pack_numbers(_share(jobs, jobs.begin, done, edges, grid))
+        tree["training"] = _pack_numbers(_share(jobs, jobs.begin, done, edges, grid))
         before, after = (
             _share(jobs, *gone, edges, grid) for gone in ((jobs.received, jobs.begin), (jobs.done, jobs.back))
         )
-        tree["away"] = pack_numbers(np.maximum(before, after))
+        tree["away"] = _pack_numbers(np.maximum(before, after))
     return tree
 
 
@@ -126,7 +126,7 @@ def _share(jobs: Jobs, begin: Floats, end: Floats, edges: Floats, grid: RowGrid)
     return np.rint(255 * (np.diff(spent, axis=0) / width / grid.size).clip(0, 1)).astype(np.uint8)
 
 
-def trainings(run: RunView) -> dict[str, Any]:
+def run_row_trainings(run: RunView) -> dict[str, Any]:
     """Return every training as columns, sorted by device; -1: not known."""
     jobs, last = run.jobs, float(run.time[-1])
     order = np.lexsort((jobs.received, jobs.device))
@@ -135,11 +135,11 @@ def trainings(run: RunView) -> dict[str, Any]:
     for name in ("begin", "done"):
         times[name] = np.where(np.isposinf(times[name]), 2 * last + 1, times[name])
     known = {name: np.where(np.isfinite(time), np.minimum(time, 1e30), -1.0) for name, time in times.items()}
-    packed = {name: pack_numbers(time.astype(np.float32)) for name, time in known.items()}
-    return {"device": pack_numbers(narrow(jobs.device[order])), **packed}
+    packed = {name: _pack_numbers(time.astype(np.float32)) for name, time in known.items()}
+    return {"device": _pack_numbers(narrow_for_checkpoint(jobs.device[order])), **packed}
 
 
-def age_columns(run: RunView, grid: RowGrid) -> dict[str, Any]:
+def run_row_ages(run: RunView, grid: RowGrid) -> dict[str, Any]:
     """Return how often each age was ready and picked, up to every column [C A]."""
     jobs, total = run.jobs, len(run.rounds)
     count = min(int(max((age for each in run.rounds for age in each.age), default=0)) + 1, _NUM_AGES)
@@ -153,14 +153,14 @@ def age_columns(run: RunView, grid: RowGrid) -> dict[str, Any]:
         [np.bincount(np.clip(each.age, 0, count - 1).astype(int), minlength=count) for each in run.rounds]
     )
     return {
-        "ready": pack_numbers(narrow(ready.cumsum(0)[grid.keep])),
-        "picked": pack_numbers(narrow(picked.cumsum(0)[grid.keep])),
+        "ready": _pack_numbers(narrow_for_checkpoint(ready.cumsum(0)[grid.keep])),
+        "picked": _pack_numbers(narrow_for_checkpoint(picked.cumsum(0)[grid.keep])),
         "count": count,
         "more": count == _NUM_AGES,
     }
 
 
-def labels(run: RunView, grid: RowGrid) -> dict[str, Any] | None:
+def run_row_labels(run: RunView, grid: RowGrid) -> dict[str, Any] | None:
     """Return the samples of each label, per row [G c] and in each column's picked set [C c]; None: not known."""
     counts = run.label_counts
     if counts is None:
@@ -168,13 +168,17 @@ def labels(run: RunView, grid: RowGrid) -> dict[str, Any] | None:
     rows = np.zeros((len(grid.size), counts.shape[1]), np.int64)
     np.add.at(rows, grid.row, counts)
     picked = np.array([counts[run.rounds[at].picked].sum(0) for at in grid.keep.tolist()])
-    return {"count": counts.shape[1], "rows": pack_numbers(narrow(rows)), "picked": pack_numbers(narrow(picked))}
+    return {
+        "count": counts.shape[1],
+        "rows": _pack_numbers(narrow_for_checkpoint(rows)),
+        "picked": _pack_numbers(narrow_for_checkpoint(picked)),
+    }
 
 
-def curve_columns(run: RunView, level: int) -> dict[str, Any]:
+def run_row_curve(run: RunView, level: int) -> dict[str, Any]:
     """Return the accuracy of the scored models, which need not be those of the columns."""
-    scored = evaluated(run.rounds)
-    chosen = [scored[at] for at in evenly(len(scored), 2 * NUM_COLUMNS >> level).tolist()]
+    scored = evaluated_rounds(run.rounds)
+    chosen = [scored[at] for at in evenly_on_chart(len(scored), 2 * NUM_COLUMNS >> level).tolist()]
     named = {"index": "index", "time": "time", "accuracy": "test_accuracy"}
     return {name: [getattr(each, field) for each in chosen] for name, field in named.items()}
 
@@ -182,7 +186,7 @@ def curve_columns(run: RunView, level: int) -> dict[str, Any]:
 _PICK_FIELDS: Final = ("picked", "age", "capacity", "symbols", "budget_bits", "sent_bits", "num_kept", "weight")
 
 
-def picks(run: RunView, grid: RowGrid) -> dict[str, Any]:
+def run_row_uploads(run: RunView, grid: RowGrid) -> dict[str, Any]:
     """Return who was picked at every column, one after the other, with the values recorded for each."""
     most = None if grid.fine else _PICKS_LISTED
     chosen = [run.rounds[at] for at in grid.keep.tolist()]
@@ -190,11 +194,13 @@ def picks(run: RunView, grid: RowGrid) -> dict[str, Any]:
     for name in _PICK_FIELDS:
         values = np.array([value for each in chosen for value in getattr(each, name)[:most]], np.float64)
         whole = name in ("picked", "age", "num_kept")
-        tree[name] = pack_numbers(narrow(values.astype(np.int64)) if whole else values.astype(np.float32))
+        tree[name] = _pack_numbers(
+            narrow_for_checkpoint(values.astype(np.int64)) if whole else values.astype(np.float32)
+        )
     return tree
 
 
-def columns(run: RunView, grid: RowGrid) -> dict[str, Any]:
+def run_row_columns(run: RunView, grid: RowGrid) -> dict[str, Any]:
     """Return the numbers of every column's aggregation."""
     chosen = [run.rounds[at] for at in grid.keep.tolist()]
     tree: dict[str, Any] = {

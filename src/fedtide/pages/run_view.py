@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide.config import Experiment
-from fedtide.core.memory_budget import require
+from fedtide.core.memory_budget import require_memory
 from fedtide.deploy import trace
 from fedtide.devices.availability import Availability
 from fedtide.devices.duration import Duration
-from fedtide.engine.step import link_at
-from fedtide.engine.system import MODEL_BITS, System, build, load_dataset, make_part, parameter_count
+from fedtide.engine.step import step_links
+from fedtide.engine.system import MODEL_BITS, System, build, load_dataset, make_system_part, parameter_count
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import samples_per_training
 from fedtide.parts import user_code
-from fedtide.radio.downlink import instant
-from fedtide.runs import RoundRecord, Run, in_use, is_deployment, read_run
+from fedtide.radio.downlink import downlink_is_instant
+from fedtide.runs import RoundRecord, Run, is_deployment_folder, read_run, run_folder_in_use
 from fedtide.types import Floats, Ints, Tick
 
 
@@ -68,18 +68,18 @@ class RunView(NamedTuple):
         return np.array([each.time for each in self.rounds], np.float64)
 
 
-def recorded(experiment: Experiment, rounds: Sequence[RoundRecord], complete: bool, why: str) -> RunView:
+def _recorded(experiment: Experiment, rounds: Sequence[RoundRecord], complete: bool, why: str) -> RunView:
     """Return what the records alone tell."""
     count = experiment.fleet.num_devices
     capacity = np.full((len(rounds), count), np.nan)
     for row, each in enumerate(rounds):
         capacity[row, each.picked] = each.capacity
-    jobs = jobs_of([np.array(each.ready, np.int64) for each in rounds], [each.time for each in rounds], count)
+    jobs = _jobs_of([np.array(each.ready, np.int64) for each in rounds], [each.time for each in rounds], count)
     unit = "T_max" if experiment.fleet.max_duration == 1 else ""
     return RunView(experiment, rounds, complete, "recorded", why, jobs, capacity, None, unit)
 
 
-def jobs_of(
+def _jobs_of(
     ready: Sequence[Ints], time: Sequence[float], num_devices: int, ticks: Sequence[Tick] | None = None
 ) -> Jobs:
     """Return the trainings of a run in which those devices were ready at those times.
@@ -105,7 +105,7 @@ def jobs_of(
     return Jobs(np.concatenate([*device, everyone]), ends - began, received, received.copy(), unknown, unknown, acted)
 
 
-def job_numbers(device: Ints) -> Ints:
+def _job_numbers(device: Ints) -> Ints:
     """Return the number of each job among those of its device, from 1 [j]."""
     order = np.argsort(device, kind="stable")
     _, first, count = np.unique(device[order], return_index=True, return_counts=True)
@@ -114,9 +114,9 @@ def job_numbers(device: Ints) -> Ints:
     return number
 
 
-def traced(folder: Path, run: Run) -> RunView:
+def _traced(folder: Path, run: Run) -> RunView:
     """Return a run of real devices. Wall times in seconds are moved to the clock of the records, period by period."""
-    plain = recorded(run.experiment, run.rounds, run.complete, "")._replace(kind="deployed", unit="s")
+    plain = _recorded(run.experiment, run.rounds, run.complete, "")._replace(kind="deployed", unit="s")
     if not (folder / trace.NAME).exists():
         return plain._replace(why=f"Trainings and labels are not shown: there is no {trace.NAME} beside the records")
     periods = trace.read_trace(folder).periods[: len(run.rounds)]
@@ -131,7 +131,7 @@ def traced(folder: Path, run: Run) -> RunView:
     ticks = [
         Tick(each.index, each.time, np.array(period.ready, int), np.array(period.start, int)) for period, each in both
     ]
-    jobs = jobs_of([tick.ready for tick in ticks], [tick.time for tick in ticks], count, ticks)
+    jobs = _jobs_of([tick.ready for tick in ticks], [tick.time for tick in ticks], count, ticks)
     told = [each.time - (period.wall - np.array(period.ready_at, float)) for period, each in both]
     done = np.concatenate([*told, np.full(count, np.nan)]).clip(jobs.received, jobs.ready)
     refused = sum(len(each.refused) for each in periods)
@@ -144,7 +144,9 @@ def view_run(folder: Path) -> RunView:
 
     If the plan does not match the records, only the records are shown and `why` says so.
     """
-    running = in_use(folder)  # asked before the folder is read: the next question finds a run that ends in between
+    running = run_folder_in_use(
+        folder
+    )  # asked before the folder is read: the next question finds a run that ends in between
     run = read_run(folder)
     if not run.rounds:
         raise FedtideError(f"{folder} has no finished aggregation yet: there is nothing to show; wait for the first")
@@ -157,20 +159,20 @@ def view_run(folder: Path) -> RunView:
 
 
 def _view(folder: Path, run: Run) -> RunView:
-    if is_deployment(folder):
-        return traced(folder, run)
+    if is_deployment_folder(folder):
+        return _traced(folder, run)
     devices, ready = run.experiment.fleet.num_devices, sum(each.num_ready for each in run.rounds)
-    require(  # channels and their sums, then devices and their trainings
+    require_memory(  # channels and their sums, then devices and their trainings
         24.0 * devices * len(run.rounds) + 150.0 * ready,
         f"a page of {devices:,} devices in {len(run.rounds):,} aggregations",
         "look at its curve (fedtide show) or its uploads (fedtide.load)",
     )
-    plain = recorded(run.experiment, run.rounds, run.complete, "")
+    plain = _recorded(run.experiment, run.rounds, run.complete, "")
     handed = [name for name in run.versions.handed if name != "trainer"]
     if handed:
         return plain._replace(why=_without(f"its {' and '.join(handed)} came from Python"))
     try:
-        with user_code.search_folder(run.versions.files_folder):
+        with user_code.search_user_folder(run.versions.files_folder):
             return _planned(run, plain)
     except FedtideError as error:
         return plain._replace(why=_without(str(error)))
@@ -190,11 +192,11 @@ def _planned(run: Run, plain: RunView) -> RunView:
         rounds = [
             each._replace(ready=tick.ready.tolist(), unnamed=0) for tick, each in zip(ticks, run.rounds, strict=True)
         ]
-        plain = recorded(experiment, rounds, run.complete, "")
+        plain = _recorded(experiment, rounds, run.complete, "")
     ready, time = [tick.ready for tick in ticks], [tick.time for tick in ticks]
     return plain._replace(
         kind="simulated",
-        jobs=_worked(system, jobs_of(ready, time, system.fleet.num_devices, ticks), ticks),
+        jobs=_worked(system, _jobs_of(ready, time, system.fleet.num_devices, ticks), ticks),
         capacity=_capacities(system, ticks, run.rounds),
         label_counts=system.fleet.label_counts[:],
     )
@@ -211,7 +213,7 @@ def _capacities(system: System, ticks: Sequence[Tick], rounds: Sequence[RoundRec
     everyone = np.arange(system.fleet.num_devices)
     found = np.empty((len(ticks), len(everyone)))
     for row, (tick, each) in enumerate(zip(ticks, rounds, strict=True)):
-        link = link_at(system, tick._replace(ready=everyone))
+        link = step_links(system, tick._replace(ready=everyone))
         if not np.allclose(link.estimated_capacity[each.picked], each.capacity, rtol=1e-9):
             raise FedtideError(f"the channel at aggregation {each.index} is not the recorded one; its file has changed")
         found[row] = link.capacity
@@ -223,13 +225,13 @@ def _worked(system: System, jobs: Jobs, ticks: Sequence[Tick]) -> Jobs:
     experiment, fleet = system.experiment, system.fleet
     seed = experiment.seed
     work = samples_per_training(system.work, fleet.num_samples)
-    duration: Duration = make_part(
+    duration: Duration = make_system_part(
         experiment, "duration", fleet_num_samples=fleet.num_samples, fleet_samples_per_job=work
     )
-    available: Availability = make_part(experiment, "availability")
+    available: Availability = make_system_part(experiment, "availability")
     begin = available(seed, jobs.device, jobs.received)
-    done = begin + duration(seed, jobs.device, job_numbers(jobs.device))
-    if not instant(system.downlink):
+    done = begin + duration(seed, jobs.device, _job_numbers(jobs.device))
+    if not downlink_is_instant(system.downlink):
         here = np.isfinite(begin)
         bits = MODEL_BITS * parameter_count(system)
         done[here] += system.downlink(seed, jobs.device[here], begin[here], bits)

@@ -15,18 +15,34 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from fedtide.core.files import is_there
+from fedtide.core.files import file_is_there
 from fedtide.errors import FedtideError, RunFolderError
+from fedtide.pages.html import Markup, html_page, html_text, join_markup, markup
 from fedtide.pages.run import run_page
 from fedtide.pages.run_rows import fit_page
-from fedtide.pages.shell import Markup, join_markup, markup, page, text
-from fedtide.pages.study_curves import HEIGHTS, PAGE_AXES, Family, PageCurve, Pool, cut_text, family_tree, study_in
+from fedtide.pages.study_curves import (
+    HEIGHTS,
+    PAGE_AXES,
+    Family,
+    PageCurve,
+    Pool,
+    cut_curve_label,
+    study_curves_family,
+    study_curves_in_store,
+)
 from fedtide.studies.metrics import METRICS
 from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Study, cell_text, read_study
-from fedtide.studies.statistics import CONFIDENCE, diverged, half_width, note, paired, paired_difference
+from fedtide.studies.statistics import (
+    CONFIDENCE,
+    diverged_runs_note,
+    half_width,
+    mixed_pairs_note,
+    paired_difference,
+    paired_results,
+)
 from fedtide.studies.store import Store
-from fedtide.studies.table import Reference, by_label, finite_or_none, references
+from fedtide.studies.table import Reference, by_label, finite_table_value, table_references
 
 PARTS: Final = ("uPlot.iife.min.js", "common.js", "curves.js", "study.js")
 _ORDER: Final = ("holds", "gains", "contradicted", "loses", "not resolved", "no difference", "runs missing")
@@ -37,54 +53,54 @@ _BODY: Final = """<header><h1><bdi>{title}</bdi></h1><p class="lead">{lead}</p><
 <section id="detail" aria-label="Curves of the chosen comparison"></section></main>"""
 
 
-def page_of(paths: Sequence[Path], store: Path | None = None) -> str:
+def study_or_run_page(paths: Sequence[Path], store: Path | None = None) -> str:
     """Return the page of what lies there, as one HTML file. store: where the results of a study file are."""
-    if are_runs(paths):
+    if page_is_of_runs(paths):
         return run_page(paths)
     if len(paths) > 1:
         raise RunFolderError(
             f"{paths[0]} is no run folder; name one run, two runs, or one study (a file, or its results)"
         )
     if paths[0].is_dir():
-        return folder_page(paths[0])
-    return study_page(read_study(paths[0]), Store(store or Path("results")), str(paths[0]))
+        return _folder_page(paths[0])
+    return _study_page(read_study(paths[0]), Store(store or Path("results")), str(paths[0]))
 
 
-def are_runs(paths: Sequence[Path]) -> bool:
+def page_is_of_runs(paths: Sequence[Path]) -> bool:
     """Say whether these are run folders; raise if something is not there, or only some are."""
     for path in paths:
-        if not is_there(path):
+        if not file_is_there(path):
             raise RunFolderError(f"there is no {path}; name a run folder, or a study")
-    found = [is_there(path / "experiment.yaml") for path in paths]
+    found = [file_is_there(path / "experiment.yaml") for path in paths]
     if any(found) and not all(found):
         raise RunFolderError(f"{paths[found.index(False)]} is no run folder; name one run, two runs, or a study")
     return all(found)
 
 
-def study_page(study: Study, store: Store, file: str = "STUDY.yaml") -> str:
+def _study_page(study: Study, store: Store, file: str = "STUDY.yaml") -> str:
     """Return the page of a study from its results in a store. file: the study file as the reader would name it."""
     results = by_label(study, store)
     if not any(results.values()):
         raise FedtideError(f"{store.folder} holds no run of {study.name!r}; run it first: `fedtide study run {file}`")
     place = f" --store {shlex.quote(str(store.folder))}"
     commands = [f"fedtide study run {shlex.quote(file)}{place}", f"fedtide study show {shlex.quote(file)}{place}"]
-    return results_page(study, results, commands)
+    return _results_page(study, results, commands)
 
 
-def results_page(study: Study, results: Mapping[str, Mapping[int, RunResult]], commands: Sequence[str] = ()) -> str:
+def _results_page(study: Study, results: Mapping[str, Mapping[int, RunResult]], commands: Sequence[str] = ()) -> str:
     """Return the page of a study whose results are in memory, by variant and seed."""
     places = _places(study)
     curves = tuple(PageCurve(label, *places[label], results[label]) for label in study.labels)
-    compared = references(study)
+    compared = table_references(study)
     named = {places[label][0]: places[other.label][0] for label, other in compared.items() if other is not None}
     family = Family("study", study.name, "", curves, reference=named, commands=tuple(commands))
-    found = of_study(family, 0, compared)
+    found = study_page_forest(family, 0, compared)
     done = sum(map(len, results.values()))
-    lead = f"{len(curves)} variants, {done} of {len(study.runs)} runs. {counted(found)}"
+    lead = f"{len(curves)} variants, {done} of {len(study.runs)} runs. {count_page_verdicts(found)}"
     return forest_page(study.name, lead, [family], found)
 
 
-def folder_page(folder: Path) -> str:
+def _folder_page(folder: Path) -> str:
     """Return the page of a folder of results.
 
     An installed package may bring the page of a study of its own: an entry point of the group `fedtide.pages`, named as the
@@ -100,8 +116,8 @@ def folder_page(folder: Path) -> str:
         if name in special.names:
             made: str = special[name].load()(store)
             return made
-    study, results = study_in(store, folder.resolve().name)
-    return results_page(study, results, [f"fedtide study paths {shlex.quote(str(folder))}"])
+    study, results = study_curves_in_store(store, folder.resolve().name)
+    return _results_page(study, results, [f"fedtide study paths {shlex.quote(str(folder))}"])
 
 
 def forest_page(title: str, lead: str, families: Sequence[Family], found: Forest) -> str:
@@ -109,18 +125,18 @@ def forest_page(title: str, lead: str, families: Sequence[Family], found: Forest
     longest = max(
         len(run.columns["time"]) for family in families for curve in family.curves for run in curve.runs.values()
     )
-    static = forest_table(found) if found.measures else Markup()
-    body = markup(_BODY, title=text(title, 200), lead=lead)
+    static = _forest_table(found) if found.measures else Markup()
+    body = markup(_BODY, title=html_text(title, 200), lead=lead)
 
     def make(level: int) -> str:
         pool = Pool(None if level == 0 else max(2, longest >> level))
         payload = {
-            "title": cut_text(title),
-            "families": [family_tree(family, pool) for family in families],
+            "title": cut_curve_label(title),
+            "families": [study_curves_family(family, pool) for family in families],
             "forest": {**found._asdict(), "reach": {measure: _reach(found, measure) for measure in found.measures}},
             "columns": pool.columns,
             "runs": pool.runs,
-            "width": unit_widths(families),
+            "width": _unit_widths(families),
             "confidence": CONFIDENCE,
             "axes": PAGE_AXES,
             "heights": HEIGHTS,
@@ -129,12 +145,12 @@ def forest_page(title: str, lead: str, families: Sequence[Family], found: Forest
             if pool.is_thinned
             else "",
         }
-        return page(title, payload, PARTS, body, static, styles=("study.css",))
+        return html_page(title, payload, PARTS, body, static, styles=("study.css",))
 
     return fit_page(make)
 
 
-def unit_widths(families: Sequence[Family]) -> dict[int, float]:
+def _unit_widths(families: Sequence[Family]) -> dict[int, float]:
     """Return, by the number of seeds, the half-width of the interval of a mean for a standard deviation of 1."""
     most = max((len(curve.runs) for each in families for curve in each.curves), default=0)
     counts = {count: np.arange(float(count)) for count in range(2, most + 1)}
@@ -142,11 +158,11 @@ def unit_widths(families: Sequence[Family]) -> dict[int, float]:
 
 
 def _reach(found: Forest, measure: str) -> dict[str, Any]:
-    reach = extent([row["by"].get(measure, {}) for group in found.groups for row in group["rows"]])
-    return {"most": reach, "ticks": ticks(reach)}
+    reach = _extent([row["by"].get(measure, {}) for group in found.groups for row in group["rows"]])
+    return {"most": reach, "ticks": _ticks(reach)}
 
 
-def counted(found: Forest) -> str:
+def count_page_verdicts(found: Forest) -> str:
     """Count the verdicts of the claims, or of the comparisons if there are no claims."""
     claims = [group["verdicts"][found.measures[0]] for group in found.groups if group["verdicts"]]
     rows = [row["by"][found.measures[0]]["verdict"] for group in found.groups for row in group["rows"] if row["by"]]
@@ -182,7 +198,7 @@ class Forest(NamedTuple):
     positive: str  # what a positive difference is
 
 
-def of_study(family: Family, position: int, compared: Mapping[str, Reference | None]) -> Forest:
+def study_page_forest(family: Family, position: int, compared: Mapping[str, Reference | None]) -> Forest:
     """Compare every variant of a study with its reference by every measure of all runs; one group per setting."""
     runs = {curve.label: curve.runs for curve in family.curves}
     measures = tuple(
@@ -195,15 +211,15 @@ def of_study(family: Family, position: int, compared: Mapping[str, Reference | N
         reference = compared[curve.label]
         if reference is None:
             continue
-        pairs = list(paired(curve.runs, runs[reference.label]).values())
-        found = {name: gain_row(pairs, name) for name in measures}
-        title, setting = f"Gain over {cut_text(reference.text)}", cut_text(curve.setting)
+        pairs = list(paired_results(curve.runs, runs[reference.label]).values())
+        found = {name: _gain_row(pairs, name) for name in measures}
+        title, setting = f"Gain over {cut_curve_label(reference.text)}", cut_curve_label(curve.setting)
         group = groups.setdefault(
             (curve.setting, reference.text), {"text": title, "setting": setting, "rows": [], "verdicts": {}}
         )
         group["rows"].append(
             {
-                "words": cut_text(curve.name),
+                "words": cut_curve_label(curve.name),
                 "family": position,
                 "better": [number],
                 "worse": [family.position(reference.label)],
@@ -213,20 +229,22 @@ def of_study(family: Family, position: int, compared: Mapping[str, Reference | N
     return Forest(measures, list(groups.values()), "better than the reference")
 
 
-def gain_row(pairs: Sequence[Sequence[Any]], metric: str) -> dict[str, Any]:
+def _gain_row(pairs: Sequence[Sequence[Any]], metric: str) -> dict[str, Any]:
     """Return the gain of the first of each pair over the second, with its interval, as plain data."""
     if not pairs:
         return {"verdict": "runs missing"}
     measure, sign = METRICS[metric], -1 if metric in LOWER else 1
     found = paired_difference([sign * measure(one) for one, _ in pairs], [sign * measure(other) for _, other in pairs])
     return {
-        **finite_or_none(found._asdict()),
+        **finite_table_value(found._asdict()),
         "verdict": _GAIN_VERDICTS.get(found.verdict, found.verdict),
-        "note": "; ".join(filter(None, [note(pairs), diverged([run for pair in pairs for run in pair])])),
+        "note": "; ".join(
+            filter(None, [mixed_pairs_note(pairs), diverged_runs_note([run for pair in pairs for run in pair])])
+        ),
     }
 
 
-def extent(found: Sequence[Mapping[str, Any]]) -> float:
+def _extent(found: Sequence[Mapping[str, Any]]) -> float:
     """Return the largest difference on the axis: the farthest end of an interval, except for a few wide ones."""
     ends = sorted(
         max(abs(each["low"]), abs(each["high"])) if each.get("low") is not None else abs(each["mean"])
@@ -239,7 +257,7 @@ def extent(found: Sequence[Mapping[str, Any]]) -> float:
     return float(max(min(ends[-1], 1.25 * robust), 1e-4))
 
 
-def ticks(reach: float) -> list[float]:
+def _ticks(reach: float) -> list[float]:
     """Return round differences from 0 to the end of the axis that do not overlap on a square root scale."""
     powers = [10.0**power for power in range(math.floor(math.log10(reach)) - 2, math.ceil(math.log10(reach)) + 1)]
     known = [factor * power for power in powers for factor in (1, 2, 5) if factor * power <= reach]
@@ -250,14 +268,14 @@ def ticks(reach: float) -> list[float]:
     return [0.0, *reversed(kept)]
 
 
-def forest_table(found: Forest) -> Markup:
+def _forest_table(found: Forest) -> Markup:
     """Return the comparisons by the first measure as a table, for readers without scripts."""
     rows = []
     for group in found.groups:
         title = f"{group['text']} {group.get('setting', '')}".strip()
         verdict = group.get("verdicts", {}).get(found.measures[0], "")
         line = '<tr><th class="words" scope="colgroup" colspan="4">{title}</th><th>{verdict}</th></tr>'
-        rows.append(markup(line, title=cut_text(title), verdict=verdict))
+        rows.append(markup(line, title=cut_curve_label(title), verdict=verdict))
         rows += [_table_row(row["words"], row["by"].get(found.measures[0], {})) for row in group["rows"]]
     return markup(
         "<table><caption>Paired differences with their 95 % intervals; positive: {positive}</caption><thead><tr><th></th>"

@@ -10,13 +10,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from fedtide import config
-from fedtide.core.yaml12 import in_line
-from fedtide.pages.shell import line_trees
-from fedtide.plot.charts import evenly
+from fedtide.core.yaml12 import yaml_in_line
+from fedtide.pages.html import html_line_styles
+from fedtide.plot.charts import evenly_on_chart
 from fedtide.studies.metrics import UNCOUNTED, amount_spent
 from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run, Study
-from fedtide.studies.statistics import across, aligned
+from fedtide.studies.statistics import aligned_seeds, mixed_seeds_note
 from fedtide.studies.store import Store
 from fedtide.types import Floats
 
@@ -51,10 +51,10 @@ class Pool:
 
     def run(self, result: RunResult) -> int:
         """Return the number of a run."""
-        found = spent(result) | {name: result.column(name) for name in HEIGHTS}
-        kept = np.arange(len(found["time"])) if self._most is None else evenly(len(found["time"]), self._most)
+        found = _spent(result) | {name: result.column(name) for name in HEIGHTS}
+        kept = np.arange(len(found["time"])) if self._most is None else evenly_on_chart(len(found["time"]), self._most)
         self.is_thinned |= len(kept) < len(found["time"])
-        named = {name: self._column(values[kept]) for name, values in found.items() if is_whole_column(values)}
+        named = {name: self._column(values[kept]) for name, values in found.items() if _is_whole_column(values)}
         fleet = result.experiment.get("fleet", {})
         entry = {**named, "chance": result.chance, "window": float(fleet.get("max_duration", 1.0))}
         key = repr(entry)
@@ -67,21 +67,21 @@ class Pool:
         key = values.tobytes()
         if key not in self._numbers:
             self._numbers[key] = len(self.columns)
-            self.columns.append(coded(values))
+            self.columns.append(_coded(values))
         return self._numbers[key]
 
 
-def spent(result: RunResult) -> dict[str, Floats]:
+def _spent(result: RunResult) -> dict[str, Floats]:
     """Return what a run had spent at every evaluation, by the names of PAGE_AXES; NaN where it was not counted."""
     return {name: amount_spent(result, name) for name in PAGE_AXES}
 
 
-def is_whole_column(values: Floats) -> bool:
+def _is_whole_column(values: Floats) -> bool:
     """Say whether a column is finite at every evaluation and not all zero."""
     return len(values) > 0 and bool(np.isfinite(values).all()) and bool(np.any(values))
 
 
-def coded(values: Floats) -> Any:
+def _coded(values: Floats) -> Any:
     """Return a column as plain data: integers as differences, which are short and exact; others as they are."""
     if np.all(values == np.round(values)) and np.all(np.abs(values) < 2**53):
         return {"steps": np.diff(values.astype(np.int64), prepend=0).tolist()}
@@ -119,9 +119,9 @@ class Family(NamedTuple):
         return [curve.label for curve in self.curves].index(label)
 
 
-def family_tree(family: Family, pool: Pool) -> dict[str, Any]:
+def study_curves_family(family: Family, pool: Pool) -> dict[str, Any]:
     """Return a family as plain data: curves with their runs, available axes, and why others are not available."""
-    even, lines = even_runs(family), line_trees(curve.name for curve in family.curves)
+    even, lines = _even_runs(family), html_line_styles(curve.name for curve in family.curves)
     curves = []
     for curve in family.curves:
         runs = {
@@ -129,49 +129,49 @@ def family_tree(family: Family, pool: Pool) -> dict[str, Any]:
         }
         curves.append(
             {
-                "label": cut_text(curve.label),
-                "name": cut_text(curve.name),
-                "setting": cut_text(curve.setting),
+                "label": cut_curve_label(curve.label),
+                "name": cut_curve_label(curve.name),
+                "setting": cut_curve_label(curve.setting),
                 "line": lines[curve.name],
                 "runs": runs,
                 "even": {seed: pool.run(run) for seed, run in even.get(curve.label, {}).items()},
             }
         )
-    axes, absent = axes_of([run for curve in family.curves for run in curve.runs.values()])
+    axes, absent = _axes_of([run for curve in family.curves for run in curve.runs.values()])
     by_setting = [
         {curve.label: even[curve.label] for curve in family.curves if curve.setting == setting and curve.label in even}
         for setting in family.settings
     ]
     return {
         "name": family.name,
-        "title": cut_text(family.title),
+        "title": cut_curve_label(family.title),
         "caption": family.caption,
         "curves": curves,
-        "settings": [cut_text(setting) for setting in family.settings],
-        "notes": [note for note in map(across, by_setting) if note],
-        "heights": heights_of(family),
+        "settings": [cut_curve_label(setting) for setting in family.settings],
+        "notes": [note for note in map(mixed_seeds_note, by_setting) if note],
+        "heights": _heights_of(family),
         "column": family.column,
         "over": family.over,
         "axes": axes,
         "absent": absent,
-        "reference": {cut_text(name): cut_text(other) for name, other in family.reference.items()},
+        "reference": {cut_curve_label(name): cut_curve_label(other) for name, other in family.reference.items()},
         "commands": list(family.commands),
-        "ledger": ledger_rows(family),
-        "differing": differing(family),
+        "ledger": _ledger_rows(family),
+        "differing": _differing(family),
     }
 
 
-def even_runs(family: Family) -> dict[str, dict[int, RunResult]]:
+def _even_runs(family: Family) -> dict[str, dict[int, RunResult]]:
     """Return every curve's runs on the seeds that the curves of its setting share, by label."""
     found: dict[str, dict[int, RunResult]] = {}
     for setting in family.settings:
-        found |= aligned({curve.label: curve.runs for curve in family.curves if curve.setting == setting})
+        found |= aligned_seeds({curve.label: curve.runs for curve in family.curves if curve.setting == setting})
     return found
 
 
-def axes_of(results: Sequence[RunResult]) -> tuple[list[str], dict[str, str]]:
+def _axes_of(results: Sequence[RunResult]) -> tuple[list[str], dict[str, str]]:
     """Return the axes that all these runs have, and why the others are missing."""
-    counted = [{name: is_whole_column(values) for name, values in spent(run).items()} for run in results]
+    counted = [{name: _is_whole_column(values) for name, values in _spent(run).items()} for run in results]
     axes = [name for name in PAGE_AXES if all(has[name] for has in counted)]
     absent = {}
     for name in PAGE_AXES:
@@ -181,32 +181,32 @@ def axes_of(results: Sequence[RunResult]) -> tuple[list[str], dict[str, str]]:
     return axes, absent
 
 
-def heights_of(family: Family) -> list[str]:
+def _heights_of(family: Family) -> list[str]:
     """Return the columns that were measured at all evaluations of all runs."""
     every = [run for curve in family.curves for run in curve.runs.values()]
     return [name for name in HEIGHTS if not any(np.isnan(run.column(name)).any() for run in every)]
 
 
-def cut_text(text: str, most: int = _LONGEST_LABEL) -> str:
+def cut_curve_label(text: str, most: int = _LONGEST_LABEL) -> str:
     """Return a label cut to `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def ledger_rows(family: Family) -> list[dict[str, Any]]:
+def _ledger_rows(family: Family) -> list[dict[str, Any]]:
     """Return what every curve spent up to its end, averaged over the seeds that its setting's curves share.
 
     A row has curve (its number), seeds, uploads, wasted (share of the samples trained on) and _SPENT_COLUMNS; None: not counted.
     """
-    even = even_runs(family)
+    even = _even_runs(family)
     rows = []
     for number, curve in enumerate(family.curves):
         runs = list(even.get(curve.label, {}).values())
         if not runs:
             continue
-        columns = [spent(run) for run in runs]
+        columns = [_spent(run) for run in runs]
         ends = {
             name: float(np.mean([each[name][-1] for each in columns]))
-            if all(is_whole_column(each[name]) for each in columns)
+            if all(_is_whole_column(each[name]) for each in columns)
             else None
             for name in _SPENT_COLUMNS
         }
@@ -217,11 +217,13 @@ def ledger_rows(family: Family) -> list[dict[str, Any]]:
     return rows
 
 
-def differing(family: Family) -> dict[str, list[str]]:
+def _differing(family: Family) -> dict[str, list[str]]:
     """Return the keys in which curves differ, each with a value per curve; "" if a curve has no run, or not this key."""
-    trees = [next((config.dotted(run.experiment) for run in curve.runs.values()), {}) for curve in family.curves]
+    trees = [
+        next((config.nested_to_dotted(run.experiment) for run in curve.runs.values()), {}) for curve in family.curves
+    ]
     return {
-        key: [cut_text(str(tree.get(key, "")) if tree.get(key, "") is not None else "none") for tree in trees]
+        key: [cut_curve_label(str(tree.get(key, "")) if tree.get(key, "") is not None else "none") for tree in trees]
         for key in _differing_keys([tree for tree in trees if tree])
         if key.partition(".")[0] not in _NOT_COMPARED
     }
@@ -232,7 +234,7 @@ def _differing_keys(trees: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in keys if len({repr(tree.get(key)) for tree in trees}) > 1]
 
 
-def study_in(store: Store, name: str) -> tuple[Study, dict[str, dict[int, RunResult]]]:
+def study_curves_in_store(store: Store, name: str) -> tuple[Study, dict[str, dict[int, RunResult]]]:
     """Return the runs of a store without a study file as a study, and its results by variant and seed.
 
     Runs that differ only in their seed are one variant. Labels name the keys in which variants differ.
@@ -244,7 +246,7 @@ def study_in(store: Store, name: str) -> tuple[Study, dict[str, dict[int, RunRes
         groups.setdefault(json.dumps(tree, sort_keys=True), {})[int(result.experiment["seed"])] = run, result
     # the most seeds first; the order does not depend on the hashes of the runs
     ordered = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
-    labels = _labels([config.dotted(json.loads(tree)) for tree, _ in ordered], name)
+    labels = _labels([config.nested_to_dotted(json.loads(tree)) for tree, _ in ordered], name)
     results, runs = {}, []
     for label, (_, found) in zip(labels, ordered, strict=True):
         results[label] = {seed: found[seed][1] for seed in sorted(found)}
@@ -255,7 +257,8 @@ def study_in(store: Store, name: str) -> tuple[Study, dict[str, dict[int, RunRes
 def _labels(trees: Sequence[Mapping[str, Any]], name: str) -> list[str]:
     several = _differing_keys(trees)
     labels = [
-        ", ".join(f"{key.rpartition('.')[2]}={in_line(tree[key])}" for key in several if key in tree) for tree in trees
+        ", ".join(f"{key.rpartition('.')[2]}={yaml_in_line(tree[key])}" for key in several if key in tree)
+        for tree in trees
     ]
     counts = Counter(labels)
     return [(label or name) if counts[label] == 1 else f"{label} (#{at + 1})" for at, label in enumerate(labels)]

@@ -134,7 +134,7 @@ def checked_arguments(parameter: Parameter, value: Any, part: str) -> Any:
     return value if is_plain and isinstance(made, (bool, int, float, str)) else made
 
 
-def given_elsewhere(parameter: Parameter) -> str:
+def argument_given_elsewhere(parameter: Parameter) -> str:
     """Say where to give what an experiment's key or the run fills in; "" for what a part's entry gives."""
     key = parameter.about.key
     if key is None:

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from fedtide.core import signals
-from fedtide.core.faults import error_text
+from fedtide.core.faults import fault_text
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts.arguments import MOST_MEMORY
@@ -75,7 +75,7 @@ class Guarded:
         return call
 
     def _reported(self) -> AbstractContextManager[None]:
-        return reported(self.kind, self.name, self.policy, _failure(self.kind))
+        return part_errors_reported(self.kind, self.name, self.policy, _failure(self.kind))
 
 
 def _failure(kind: str) -> type[FedtideError]:
@@ -83,7 +83,9 @@ def _failure(kind: str) -> type[FedtideError]:
 
 
 @contextmanager
-def reported(kind: str, name: str, policy: Any, failure: type[FedtideError] = FedtideError) -> Iterator[None]:
+def part_errors_reported(
+    kind: str, name: str, policy: Any, failure: type[FedtideError] = FedtideError
+) -> Iterator[None]:
     """Turn whatever a part raises into one line: its name, what was raised and where in its file, what to do."""
     try:
         yield
@@ -93,29 +95,29 @@ def reported(kind: str, name: str, policy: Any, failure: type[FedtideError] = Fe
             raise
         # ours, called from the user's file with something that it does not take
         told = failure if type(error) is FedtideError else type(error)
-        raise told(f"{kind}={name!r}: {error} ({where(policy, error)})") from error
+        raise told(f"{kind}={name!r}: {error} ({part_error_place(policy, error)})") from error
     except BaseException as error:  # SystemExit too: a part does not end a run as if all were done
-        if signals.wanted(error):
+        if signals.stop_was_wanted(error):
             raise KeyboardInterrupt from None
-        what = f"{kind}={name!r} raised {error_text(error)}"
+        what = f"{kind}={name!r} raised {fault_text(error)}"
         if is_ours(policy):
             raise failure(f"{what}; check the arguments that are given to it") from error
-        raise failure(f"{what} ({where(policy, error)}); correct it there") from error
+        raise failure(f"{what} ({part_error_place(policy, error)}); correct it there") from error
 
 
-def callback(name: str, called: Any) -> Any:
+def checked_callback(name: str, called: Any) -> Any:
     """Return a caller's function such that whatever it raises comes out as one line; None and ours as they are."""
     if called is None or is_ours(called):
         return called
 
     def call(*args: Any) -> Any:
-        with reported("callback", name, called, TrainingError):
+        with part_errors_reported("callback", name, called, TrainingError):
             return called(*args)
 
     return call
 
 
-def unguarded(part: Any) -> Any:
+def unguarded_part(part: Any) -> Any:
     """Return the part behind a guard."""
     return part.policy if isinstance(part, Guarded) else part
 
@@ -149,10 +151,10 @@ def source_place(policy: Any) -> str:
     """Return ` (file:line)` of what answers, the function or method of a user's part; nothing of one of ours."""
     definition = _definition(policy)
     answers = vars(definition).get("__call__", definition) if inspect.isclass(definition) else definition
-    return "" if is_of_ours(definition) else f" ({where(answers)})"
+    return "" if is_of_ours(definition) else f" ({part_error_place(answers)})"
 
 
-def where(policy: Any, error: BaseException | None = None) -> str:
+def part_error_place(policy: Any, error: BaseException | None = None) -> str:
     """Return file:line of the last step in the part's own file, or of its definition if no step led there."""
     definition = _definition(policy)
     try:
@@ -166,7 +168,7 @@ def where(policy: Any, error: BaseException | None = None) -> str:
     return f"{file if near.startswith(os.pardir) else near}:{line}"
 
 
-def as_array(answer: Any) -> Any:
+def answer_as_array(answer: Any) -> Any:
     """Return what a part answered as an array; one of no dimension, which is no answer, if it holds no plain numbers.
 
     That is a list of lists of unequal length, an array with entries masked, a tensor that does not become an array.
@@ -193,7 +195,7 @@ class WorldCall(NamedTuple):
         columns = {
             name: each for name, each in zip(KINDS[self.kind].calls[""], self.args, strict=True) if np.ndim(each)
         }
-        count, found, failure = len(next(iter(columns.values()))), as_array(answer), _failure(self.kind)
+        count, found, failure = len(next(iter(columns.values()))), answer_as_array(answer), _failure(self.kind)
         if found.shape != (count,) or (count and found.dtype.kind not in "fiu"):
             seen = f"an array of shape {found.shape} and type {found.dtype}"
             seen = seen if found.dtype != object else shown(answer, _LONGEST_ANSWER)
@@ -260,7 +262,7 @@ ANSWERS: Final[dict[str, Callable[[WorldCall, Any], Any]]] = {
 def checked_selection(answer: Any, most: int, ready: int, label: str) -> Selection:
     """Return what a scheduler answered, its positions ascending; it may pick fewer than it may."""
     answer = answer if isinstance(answer, Selection) else Selection(answer)
-    picked, proved, problem = as_array(answer.picked), answer.proved_minimal, None
+    picked, proved, problem = answer_as_array(answer.picked), answer.proved_minimal, None
     if picked.ndim != 1 or (len(picked) and not np.issubdtype(picked.dtype, np.integer)):
         problem = "they must be a one-dimensional array of whole numbers"
     elif len(picked) > most:
@@ -291,7 +293,7 @@ def checked_selection(answer: Any, most: int, ready: int, label: str) -> Selecti
 
 def checked_weights(answer: Any, count: int, label: str) -> Floats:
     """Return the weights [count] that a weighting gave."""
-    given = as_array(answer)
+    given = answer_as_array(answer)
     found = given.astype(np.float64) if given.dtype.kind in "fiub" else np.array(np.nan)
     exact = given.dtype.itemsize >= 8  # else they add up to 1 as well as single precision can
     if found.shape != (count,) or not np.all(found >= 0) or not abs(found.sum() - 1) < (1e-9 if exact else 1e-5):
@@ -307,7 +309,7 @@ def checked_vector(answer: Any, num_parameters: int, label: str) -> Vector:
 
     It is a copy: whoever made it may write to it again, or may have returned what it was given.
     """
-    found = as_array(answer)
+    found = answer_as_array(answer)
     if found.shape != (num_parameters,) or found.dtype.kind not in "fiu":
         what = f"an array of shape {found.shape}" if found.ndim else shown(answer, _LONGEST_ANSWER)
         raise TrainingError(f"{label} returned {what}: it must give the {num_parameters} numbers of the model")
@@ -324,7 +326,7 @@ def checked_vector(answer: Any, num_parameters: int, label: str) -> Vector:
 # What parts remember: named arrays, handed in and returned.
 
 
-def remembers(part: Any) -> bool:
+def part_remembers(part: Any) -> bool:
     """Say whether a part has memory: whether it has `init`, which makes it."""
     return callable(getattr(part, "init", None))
 
@@ -343,15 +345,15 @@ def call_part(
     init: what its first memory is made of, if it has none yet. last: what a part with memory is given besides.
     """
     call = getattr(part, method) if method else part
-    if not remembers(part):
+    if not part_remembers(part):
         return call(*given), None
-    before = first_memory(part, kind, init) if memory is None else memory
+    before = first_part_memory(part, kind, init) if memory is None else memory
     label = part_label(kind, part)
     answer, after = checked_pair(call(copied_memory(before), *given, *last), label)
     return answer, checked_memory(after, before, label)
 
 
-def first_memory(part: Any, kind: str, *given: Any) -> Memory:
+def first_part_memory(part: Any, kind: str, *given: Any) -> Memory:
     """Return what a part remembers at the beginning."""
     return memory_arrays(part.init(*given), f"{part_label(kind, part)}: init")
 
@@ -393,7 +395,7 @@ def memory_arrays(answer: Any, label: str) -> Memory:
     for name, value in dict(answer).items():
         if not isinstance(name, str) or not (name.isidentifier() and name.isascii() and len(name) <= _LONGEST_NAME):
             raise TrainingError(f"{label} gave memory the name {shown(name)}: names are words, such as 'momentum'")
-        array = as_array(value)
+        array = answer_as_array(value)
         size = array.nbytes + sum(each.nbytes for each in made.values())
         if size > MOST_MEMORY:
             raise TrainingError(

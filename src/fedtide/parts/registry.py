@@ -23,50 +23,50 @@ from typing import Any, TypeAlias
 
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError, did_you_mean
-from fedtide.parts.arguments import NO_DEFAULT, Parameter, checked_arguments, given_elsewhere, part_parameters
-from fedtide.parts.checks import Guarded, is_of_ours, remembers, reported, where
+from fedtide.parts.arguments import NO_DEFAULT, Parameter, argument_given_elsewhere, checked_arguments, part_parameters
+from fedtide.parts.checks import Guarded, is_of_ours, part_error_place, part_errors_reported, part_remembers
 from fedtide.parts.kinds import KINDS, builtin_parts
-from fedtide.parts.user_code import attribute, near, reading, user_code_folder
+from fedtide.parts.user_code import reading_user_code, user_code_attribute, user_code_folder, user_file_near
 
 Fill: TypeAlias = Callable[[str], Any]  # the value of an experiment's key
 
 
-def nothing(key: str) -> Any:
+def fill_in_nothing(key: str) -> Any:
     """Fill in nothing: for a part that is made by itself."""
     raise FedtideError(f"a part wants {key}, and there is no experiment to take it from; give it as an argument")
 
 
 def part(
-    kind: str, name: str, args: Mapping[str, Any], fill: Fill = nothing, known: Mapping[str, Any] | None = None
+    kind: str, name: str, args: Mapping[str, Any], fill: Fill = fill_in_nothing, known: Mapping[str, Any] | None = None
 ) -> Any:
     """Return the part that `name` stands for, made with the user's `args`, and what else it declares filled in.
 
     A user's own is checked to take what it will be called with, and is guarded; so is one of ours with a user's arguments.
     """
     ours = builtin_parts(kind) if known is None else known
-    with reading(kind, name, "looking at it"):  # even the signature of an object may run code of its own
+    with reading_user_code(kind, name, "looking at it"):  # even the signature of an object may run code of its own
         made = resolve(kind, name, args, fill, ours)
         if name not in ours:
-            for method, parameters in calls(kind, made).items():
-                check_call(kind, name, made, method, parameters)
+            for method, parameters in _calls(kind, made).items():
+                check_registry_call(kind, name, made, method, parameters)
     return Guarded(kind, name, made) if args or name not in ours else made
 
 
-def calls(kind: str, made: Any) -> Mapping[str, tuple[str, ...]]:
+def _calls(kind: str, made: Any) -> Mapping[str, tuple[str, ...]]:
     """Return how a part is called: what it is given, by method."""
     known = KINDS[kind]
     if known.fold and hasattr(made, "start") and not callable(made):
         return known.calls_of_fold
-    return known.calls_with_memory if known.memory and remembers(made) else known.calls
+    return known.calls_with_memory if known.memory and part_remembers(made) else known.calls
 
 
-def check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[str, ...]) -> None:
+def check_registry_call(kind: str, name: str, made: Any, method: str, parameters: tuple[str, ...]) -> None:
     """Raise if a user's policy cannot be called as it will be."""
     called = getattr(made, method, None) if method else made
     wanted = f"{method}({', '.join(parameters)})"
     if not callable(called):
         lacks = f"has no method {wanted}" if method else f"cannot be called as {wanted}"
-        raise FedtideError(f"{kind}={name!r} {lacks}; a {kind} needs it ({where(made)})")
+        raise FedtideError(f"{kind}={name!r} {lacks}; a {kind} needs it ({part_error_place(made)})")
     try:
         # not the signature that a decorator copies, which would hide the arguments that were given
         signature = inspect.signature(called, follow_wrapped=False)
@@ -76,19 +76,19 @@ def check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[s
         signature.bind(*parameters)
     except TypeError as error:
         raise FedtideError(
-            f"{kind}={name!r} is called as {wanted}, but it takes {method}{signature}: {error} ({where(made)}); "
+            f"{kind}={name!r} is called as {wanted}, but it takes {method}{signature}: {error} ({part_error_place(made)}); "
             "correct it there"
         ) from error
 
 
 def resolve(
-    kind: str, name: str, args: Mapping[str, Any], fill: Fill = nothing, known: Mapping[str, Any] | None = None
+    kind: str, name: str, args: Mapping[str, Any], fill: Fill = fill_in_nothing, known: Mapping[str, Any] | None = None
 ) -> Any:
     """Return the part itself, made with `args`, without a guard. known: ours, by name, if they are not the usual ones."""
     return _make(kind, name, find_part(kind, name, builtin_parts(kind) if known is None else known), args, fill)
 
 
-def check_name(kind: str, name: str) -> None:
+def check_registry_name(kind: str, name: str) -> None:
     """Raise if a name without a colon is neither one of ours nor an installed package's."""
     if ":" not in name and name not in (ours := builtin_parts(kind)) and name not in (offered := _offered(kind)):
         raise FedtideError(_unknown(KINDS[kind].key, name, [*ours, *offered]))
@@ -99,11 +99,11 @@ def find_part(kind: str, name: str, known: Mapping[str, Any]) -> Any:
     if name in known:
         return _ours(kind, name, known[name])
     if ":" in name:
-        return attribute(kind, name)
+        return user_code_attribute(kind, name)
     offered = _offered(kind)
     if name not in offered:
         raise FedtideError(_unknown(kind, name, [*known, *offered]))
-    with reading(kind, name, "loading it"):
+    with reading_user_code(kind, name, "loading it"):
         return offered[name].load()
 
 
@@ -158,7 +158,7 @@ def part_argument_files(kind: str, name: str, args: Mapping[str, Any]) -> dict[s
     return {
         each: place
         for each, place in named.items()
-        if os.path.isfile(near(place)) or (is_ours and os.path.isdir(near(place)))
+        if os.path.isfile(user_file_near(place)) or (is_ours and os.path.isdir(user_file_near(place)))
     }
 
 
@@ -175,9 +175,9 @@ def _make(kind: str, name: str, found: Any, args: Mapping[str, Any], fill: Fill)
     context = {each: fill(f"run.{each}") for each in KINDS[kind].made_with} if is_maker else {}
     check_part_arguments(kind, name, found, args, is_maker, context)
     given = len(context) if is_maker else len(KINDS[kind].calls.get("", ()))
-    all_args = arguments(found, args, fill, f"{kind}={name!r}", given)
+    all_args = registry_arguments(found, args, fill, f"{kind}={name!r}", given)
     if is_maker and callable(found):
-        with reported(kind, name, found):
+        with part_errors_reported(kind, name, found):
             return found(*context.values(), **all_args)
     if all_args:  # update_wrapper keeps attributes such as needs
         return functools.update_wrapper(functools.partial(found, **all_args), found)
@@ -206,7 +206,7 @@ def own_parameters(kind: str, found: Any) -> list[Parameter]:
     if inspect.isroutine(found) and "round" in known.calls:  # a tracker that is a function of the record
         return declared[len(known.calls["round"]) :]
     if not _is_maker(kind, found):
-        return declared[len(calls(kind, found).get("", ())) :]
+        return declared[len(_calls(kind, found).get("", ())) :]
     # what makes a PyTorch module takes nothing but its arguments
     return declared[sum(each.default is NO_DEFAULT for each in declared[: len(known.made_with)]) :]
 
@@ -217,11 +217,11 @@ def named_parts(kind: str) -> dict[str, str]:
     return {**ours, **{name: point.value for name, point in _offered(kind).items() if name not in ours}}
 
 
-def arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: str, given: int = 0) -> dict[str, Any]:
+def registry_arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: str, given: int = 0) -> dict[str, Any]:
     """Return what a part is made with: the user's arguments, checked, and what it declares to be filled from elsewhere."""
     declared = {each.name: each for each in part_parameters(found, given)}
-    for name in args if fill is not nothing else ():
-        if name in declared and (remedy := given_elsewhere(declared[name])):
+    for name in args if fill is not fill_in_nothing else ():
+        if name in declared and (remedy := argument_given_elsewhere(declared[name])):
             raise FedtideError(f"{label}: {name}={shown(args[name])} cannot be given here: {remedy}")
     made = {
         name: checked_arguments(declared[name], value, label) if name in declared else value
@@ -230,9 +230,9 @@ def arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: str, given
     made |= {
         name: each.default for name, each in declared.items() if name not in made and isinstance(each.default, Path)
     }
-    made = {name: near(str(each)) if isinstance(each, Path) else each for name, each in made.items()}
+    made = {name: user_file_near(str(each)) if isinstance(each, Path) else each for name, each in made.items()}
     for name, each in declared.items():
-        if name in made or each.about.key is None or (fill is nothing and each.default is not NO_DEFAULT):
+        if name in made or each.about.key is None or (fill is fill_in_nothing and each.default is not NO_DEFAULT):
             continue
         made[name] = fill(each.about.key)
     return made

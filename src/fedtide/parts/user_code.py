@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from fedtide.core import signals
-from fedtide.core.faults import error_text
+from fedtide.core.faults import fault_text
 from fedtide.core.files import is_own_file, locate_file
 from fedtide.errors import FedtideError
 
@@ -30,7 +30,7 @@ _beside: ContextVar[Path | None] = ContextVar("beside", default=None)
 
 
 @contextmanager
-def search_folder(folder: Path | None) -> Iterator[None]:
+def search_user_folder(folder: Path | None) -> Iterator[None]:
     """Look for a user's own files in this folder, too, besides the working folder: that of the form that names them."""
     token = _beside.set(folder)
     try:
@@ -44,12 +44,12 @@ def user_code_folder() -> Path:
     return _beside.get() or Path.cwd()
 
 
-def near(place: str) -> Path:
+def user_file_near(place: str) -> Path:
     """Return where a file of this name lies: in the working folder, or beside the form that names it."""
     return locate_file(place, _beside.get())
 
 
-def source_digest(name: str) -> str | None:
+def user_source_digest(name: str) -> str | None:
     """Return the SHA-256 of a user's file and of what it imports from beside it; None for anything else.
 
     A file that imports nothing from beside it has the SHA-256 of its content.
@@ -57,10 +57,10 @@ def source_digest(name: str) -> str | None:
     path = _file(name)
     if not path or not os.path.isfile(path):
         return None
-    own, near_by = file_digest(str(path)), _imported(path)
+    own, near_by = user_file_digest(str(path)), _imported(path)
     if not near_by:
         return own
-    told = [f"{place} {file_digest(str(path.resolve().parent / place))}" for place in sorted(near_by)]
+    told = [f"{place} {user_file_digest(str(path.resolve().parent / place))}" for place in sorted(near_by)]
     return hashlib.sha256("\n".join([own, *told]).encode()).hexdigest()
 
 
@@ -100,9 +100,9 @@ def _imports(content: bytes) -> tuple[tuple[int, tuple[str, ...]], ...]:
     return tuple((level, tuple(name.split("."))) for level, name in found)
 
 
-def file_digest(place: str) -> str:
+def user_file_digest(place: str) -> str:
     """Return the SHA-256 of a file that an argument names; of a folder, that of all names and contents in it."""
-    path = near(place)
+    path = user_file_near(place)
     if not path.is_dir():
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -117,16 +117,16 @@ def file_digest(place: str) -> str:
 
 def _file(name: str) -> Path | None:
     place, _, _ = name.rpartition(":")
-    return near(place) if is_own_file(name) else None
+    return user_file_near(place) if is_own_file(name) else None
 
 
-def attribute(kind: str, name: str) -> Any:
+def user_code_attribute(kind: str, name: str) -> Any:
     """Return what `file.py:name` or `package.module:name` stands for, as it is."""
     place, _, wanted = name.rpartition(":")
     if not place.strip() or not wanted.strip():
         raise FedtideError(f"{kind}={name!r} has nothing on one side of the colon; write path/to/file.py:name")
     module = _load(kind, name, place)
-    with reading(kind, name, f"looking into {place}"):  # a module may have a __getattr__ of its own
+    with reading_user_code(kind, name, f"looking into {place}"):  # a module may have a __getattr__ of its own
         if hasattr(module, wanted):
             return getattr(module, wanted)
     public = [each for each in vars(module) if not each.startswith("_")]
@@ -135,7 +135,7 @@ def attribute(kind: str, name: str) -> Any:
 
 def _load(kind: str, name: str, place: str) -> ModuleType:
     path = _file(name)
-    with reading(kind, name, f"reading {place}"):
+    with reading_user_code(kind, name, f"reading {place}"):
         if path is None:
             return importlib.import_module(place)
         if not os.path.isfile(path):
@@ -149,7 +149,7 @@ def _load(kind: str, name: str, place: str) -> ModuleType:
         ):
             return script  # running: it is not run a second time
         unique = f"{MODULE}{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]}"
-        digest = source_digest(name)
+        digest = user_source_digest(name)
         known = sys.modules.get(unique)
         if known is not None and getattr(known, "__fedtide_digest__", None) == digest:
             return known  # two policies of one file share its module
@@ -172,14 +172,14 @@ def _fresh(path: Path) -> None:
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file in places:
-            digest = file_digest(file)
+            digest = user_file_digest(file)
             if vars(module).setdefault("__fedtide_digest__", digest) != digest:
                 del sys.modules[name]
                 Path(importlib.util.cache_from_source(file)).unlink(missing_ok=True)  # its time counts seconds only
 
 
 @contextmanager
-def reading(kind: str, name: str, doing: str) -> Iterator[None]:
+def reading_user_code(kind: str, name: str, doing: str) -> Iterator[None]:
     """Turn whatever a user's module raises while it is read into one line, with the line of its file if that is known."""
     try:
         yield
@@ -187,7 +187,7 @@ def reading(kind: str, name: str, doing: str) -> Iterator[None]:
     except FedtideError:
         raise
     except BaseException as error:
-        if signals.wanted(error):
+        if signals.stop_was_wanted(error):
             raise KeyboardInterrupt from None
         path = _file(name)
         lines = [
@@ -196,7 +196,7 @@ def reading(kind: str, name: str, doing: str) -> Iterator[None]:
             if path is not None and os.path.abspath(frame.f_code.co_filename) == os.path.abspath(path)
         ]
         where = f" ({name.rpartition(':')[0]}:{lines[-1]}); correct it there" if lines else ""
-        raise FedtideError(f"{kind}={name!r}: {doing} raised {error_text(error)}{where}") from error
+        raise FedtideError(f"{kind}={name!r}: {doing} raised {fault_text(error)}{where}") from error
 
 
 @contextmanager

@@ -13,15 +13,24 @@ if TYPE_CHECKING:
         SMOOTHED,
         TINTS,
         ForestRow,
-        dashes,
+        chart_dashes,
         draw_curve,
         draw_end,
         draw_forest,
         draw_rows,
-        few_numbers,
-        leave_room,
+        few_chart_numbers,
+        leave_chart_room,
     )
-    from fedtide.plot.figure import FORMATS, axis_name, legend_below, name_panel, new_figure, our_style, save, sheet
+    from fedtide.plot.figure import (
+        FORMATS,
+        figure_axis_name,
+        figure_sheet,
+        figure_style,
+        legend_below,
+        name_panel,
+        new_figure,
+        save_figure,
+    )
     from fedtide.plot.style import COLOURS, LINE_STYLES, SCREEN, STYLES, LineStyle, Style, line_styles, style_named
 
 __all__ = [
@@ -37,27 +46,28 @@ __all__ = [
     "ForestRow",
     "LineStyle",
     "Style",
-    "axis_name",
-    "dashes",
+    "chart_dashes",
     "draw_curve",
     "draw_end",
     "draw_forest",
     "draw_rows",
-    "few_numbers",
-    "leave_room",
+    "few_chart_numbers",
+    "figure_axis_name",
+    "figure_sheet",
+    "figure_style",
+    "leave_chart_room",
     "legend_below",
     "line_styles",
     "name_panel",
     "new_figure",
-    "our_style",
-    "save",
-    "sheet",
+    "save_figure",
     "style_named",
 ]
 
 __getattr__ = lazy_names(
     __name__,
-    charts="ACCURACY SAID SMOOTHED TINTS ForestRow dashes draw_curve draw_end draw_forest draw_rows few_numbers leave_room",
-    figure="FORMATS axis_name legend_below name_panel new_figure our_style save sheet",
+    charts="ACCURACY SAID SMOOTHED TINTS ForestRow chart_dashes draw_curve draw_end draw_forest draw_rows few_chart_numbers "
+    "leave_chart_room",
+    figure="FORMATS figure_axis_name legend_below name_panel new_figure figure_style save_figure figure_sheet",
     style="COLOURS LINE_STYLES SCREEN STYLES LineStyle Style line_styles style_named",
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedtide.plot.figure import new_figure, our_style, save
+from fedtide.plot.figure import figure_style, new_figure, save_figure
 from fedtide.plot.style import COLOURS, GREY, SCREEN, LineStyle
 from fedtide.types import Floats, Ints
 
@@ -26,12 +26,12 @@ SAID = "Thick lines are means over the seeds, thin ones single seeds; bars at th
 SMOOTHED = "Curves are averaged over one T_max around each moment."
 
 
-def dashes(line: LineStyle) -> Any:
+def chart_dashes(line: LineStyle) -> Any:
     """Return a line's dash in Matplotlib's form."""
     return (0, line.dash) if line.dash else "-"
 
 
-def evenly(count: int, most: int) -> Ints:
+def evenly_on_chart(count: int, most: int) -> Ints:
     """Return at most `most` of the positions 0 ... count - 1, evenly, with the first and the last [m]."""
     if count <= most:
         return np.arange(count)
@@ -50,13 +50,13 @@ def draw_curve(
     within: tuple[float, float] = (-np.inf, np.inf),
 ) -> None:
     """Draw one curve, clipped to `within`. x, mean [n]; seeds [s n]; place: its number among the `among` curves of the panel."""
-    drawn = evenly(len(x), CURVE_POINTS)
+    drawn = evenly_on_chart(len(x), CURVE_POINTS)
     x, mean = x[drawn], np.clip(mean[drawn], *within)
     every = max(1, len(x) // _MARKERS_PER_CURVE)
     panel.plot(
         x,
         mean,
-        linestyle=dashes(line),
+        linestyle=chart_dashes(line),
         color=line.colour,
         marker=line.marker,
         markevery=(every * (2 * place + 1) // (2 * among), every),
@@ -88,7 +88,7 @@ def draw_end(
     panel.plot([at], [mean], marker=line.marker, color=line.colour, markerfacecolor=face, markersize=2.8, label="_end")
 
 
-def leave_room(panel: Any, left: float, right: float, among: int) -> float:
+def leave_chart_room(panel: Any, left: float, right: float, among: int) -> float:
     """Make room for `among` intervals right of the curves; return the distance between them, in units of x."""
     step = _INTERVAL_STEP * (right - left)
     panel.set_xticks(
@@ -157,7 +157,7 @@ def draw_rows(panel: Any, rows: Sequence[ForestRow], tints: Mapping[str, str], w
     panel.grid(visible=False, axis="y")
 
 
-def few_numbers(panel: Any) -> None:
+def few_chart_numbers(panel: Any) -> None:
     """Label few ticks of a narrow panel, so that they do not touch."""
     panel.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
 
@@ -166,7 +166,7 @@ def draw_forest(groups: Mapping[str, Sequence[ForestRow]], stem: Path, style: st
     """Draw groups of rows below one another, each on its own axis. groups: axis label -> rows."""
     from matplotlib.lines import Line2D
 
-    with our_style(style) as how:
+    with figure_style(style) as how:
         width = min(how.width, 4.6)
         narrow = round(_TEXT_SHARE * width * 72 / (0.94 * how.small * how.letter))
         sizes = [sum(_wrapped(row, narrow)[1] + _ROW_GAP for row in rows) for rows in groups.values()]
@@ -183,4 +183,4 @@ def draw_forest(groups: Mapping[str, Sequence[ForestRow]], stem: Path, style: st
             for kind in ("holds", "not resolved", "contradicted") if kind in kinds
         ]  # fmt: skip
         page.legend(handles=handles, loc="outside upper center", ncols=3, handlelength=2)
-        return save(page, stem)
+        return save_figure(page, stem)

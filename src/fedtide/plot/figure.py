@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtide.core.files import machine_fault, refuse_other_kind, write_atomically
+from fedtide.core.files import file_fault, refuse_other_file_kind, write_atomically
 from fedtide.errors import RunFolderError
 from fedtide.plot.style import SCREEN, Style, style_named
 
@@ -30,17 +30,17 @@ FORMATS = ("pdf", "svg", "png")
 _BEGINNINGS = {"pdf": rb"%PDF-", "svg": rb"<\?xml .*<svg", "png": rb"\x89PNG"}
 
 
-def axis_name(column: str) -> str:
+def figure_axis_name(column: str) -> str:
     """Name a recorded column for an axis."""
     return RUN_AXES.get(column, column.replace("_", " "))
 
 
-def time_name(in_units: bool) -> str:
+def figure_time_name(in_units: bool) -> str:
     """Name the axis of simulated time; in_units: the unit is the longest computation, T_max, and not the user's own."""
     return RUN_AXES["time"].replace("time", "simulated time") if in_units else "simulated time"
 
 
-def load_matplotlib(interactive: bool = False) -> Any:
+def _load_matplotlib(interactive: bool = False) -> Any:
     """Import Matplotlib without the backend named in MPLBACKEND, which may be a mistake; interactive: use it if it exists.
 
     Matplotlib's own warnings, such as a home folder that it cannot write to, are silenced.
@@ -61,16 +61,16 @@ def load_matplotlib(interactive: bool = False) -> Any:
 
 
 @contextlib.contextmanager
-def our_style(name: str = SCREEN) -> Iterator[Style]:
+def figure_style(name: str = SCREEN) -> Iterator[Style]:
     """Draw in one of our styles."""
     style = style_named(name)
-    with load_matplotlib().rc_context(style.settings):
+    with _load_matplotlib().rc_context(style.settings):
         yield style
 
 
 def new_figure(width: float, height: float) -> Any:
     """Return a bare Matplotlib figure with a canvas; no global state."""
-    load_matplotlib()
+    _load_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -85,10 +85,10 @@ def shown_figure(width: float, height: float, style: str = SCREEN) -> Iterator[A
 
     Styles for print have their own width; the height is scaled with it.
     """
-    load_matplotlib(interactive=True)
+    _load_matplotlib(interactive=True)
     from matplotlib import pyplot
 
-    with our_style(style) as how:
+    with figure_style(style) as how:
         share = 1.0 if how.name == SCREEN else how.width / width
         yield pyplot.figure(figsize=(width * share, height * max(share, 0.8)), layout="constrained")
 
@@ -96,12 +96,12 @@ def shown_figure(width: float, height: float, style: str = SCREEN) -> Iterator[A
 @contextlib.contextmanager
 def inline_figure(width: float, height: float) -> Iterator[Any]:
     """Make a figure for a notebook card; pyplot does not know it."""
-    load_matplotlib(interactive=True)
-    with our_style():
+    _load_matplotlib(interactive=True)
+    with figure_style():
         yield new_figure(width, height)
 
 
-def sheet(style: Style, rows: int, columns: int, height: float | None = None, **shared: Any) -> tuple[Any, Any]:
+def figure_sheet(style: Style, rows: int, columns: int, height: float | None = None, **shared: Any) -> tuple[Any, Any]:
     """Return a figure of the style's width and its panels [rows columns]; a stacked style has them below one another.
 
     height: of a panel, in inches; None: the style's. shared: as for Matplotlib's `subplots`.
@@ -136,13 +136,13 @@ def legend_below(figure: Any, style: Style, panels: Any, **how: Any) -> None:
     figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns, **how)
 
 
-def save(figure: Any, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def save_figure(figure: Any, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Save as PDF, SVG and PNG without dates, so that the same figure gives the same bytes. Only figures are replaced."""
     if not stem.name:
         raise RunFolderError(f"{str(stem)!r} names no file: give a name without ending, as in figures/mine")
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in formats]
     for path, kind in zip(paths, formats, strict=True):
-        refuse_other_kind(path, _BEGINNINGS[kind], f"a figure ({kind.upper()})")
+        refuse_other_file_kind(path, _BEGINNINGS[kind], f"a figure ({kind.upper()})")
     for path in paths:
         write_figure(figure, path, dpi=180)
     return paths
@@ -155,7 +155,7 @@ def write_figure(figure: Any, path: Path, **how: Any) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise machine_fault(path, "written", error) from error
+        raise file_fault(path, "written", error) from error
     write_atomically(path, drawn.getvalue())
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedtide.config import Experiment
-from fedtide.plot.figure import RUN_AXES, axis_name, new_figure, our_style, time_name, write_figure
+from fedtide.plot.figure import RUN_AXES, figure_axis_name, figure_style, figure_time_name, new_figure, write_figure
 from fedtide.plot.style import COLOURS, SCREEN
-from fedtide.report.summary import evaluated
+from fedtide.report.summary import evaluated_rounds
 
 if TYPE_CHECKING:  # a plan needs no run folders
     from fedtide.runs import RoundRecord
 
 
-def describe(experiment: Experiment) -> str:
+def describe_run(experiment: Experiment) -> str:
     """Say in one line what an experiment is."""
     names = {"shards": "non-i.i.d.", "iid": "i.i.d.", "dirichlet": "Dirichlet", "slow_labels": "slow labels"}
     data, setting, clock, who, codec = (
@@ -38,9 +38,9 @@ def _short(name: str) -> str:
 
 def run_figure(experiment: Experiment, rounds: Sequence[RoundRecord], path: Path, style: str = SCREEN) -> None:
     """Draw accuracy and loss over simulated time, and below them the mean bits per upload."""
-    scored = evaluated(rounds)
+    scored = evaluated_rounds(rounds)
     sent = [record for record in rounds if record.picked]
-    draw_scores(
+    _draw_scores(
         path,
         {
             "time": [record.time for record in scored],
@@ -49,7 +49,7 @@ def run_figure(experiment: Experiment, rounds: Sequence[RoundRecord], path: Path
         },
         [record.time for record in sent],
         [sum(record.sent_bits) / len(record.picked) for record in sent],
-        describe(experiment),
+        describe_run(experiment),
         experiment.fleet.max_duration == 1,
         style,
     )
@@ -59,7 +59,7 @@ def _scores(scored: Sequence[RoundRecord], column: str) -> list[float]:
     return [math.nan if (value := getattr(record, column)) is None else value for record in scored]
 
 
-def draw_scores(
+def _draw_scores(
     path: Path,
     scores: Mapping[str, Sequence[float]],
     time: Sequence[float],
@@ -69,7 +69,7 @@ def draw_scores(
     style: str = SCREEN,
 ) -> None:
     """Draw a run. scores: time, test_accuracy and test_loss of all evaluations; bits that an upload sent at each time."""
-    with our_style(style) as how:
+    with figure_style(style) as how:
         figure = new_figure(how.width, 1.75 * how.panel)
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         top.plot(scores["time"], scores["test_accuracy"], color=COLOURS[0])
@@ -92,12 +92,12 @@ def draw_scores(
 
 def draw_run(axes: Any, experiment: Experiment, rounds: Sequence[RoundRecord], column: str, **style: Any) -> Any:
     """Draw one score of a run over simulated time."""
-    scored = evaluated(rounds)
+    scored = evaluated_rounds(rounds)
     points = {"marker": "."} if len(scored) < 30 else {}
     time = [record.time for record in scored]
     axes.plot(time, _scores(scored, column), **{"color": COLOURS[0], **points, **style})
-    axes.set_xlabel(time_name(experiment.fleet.max_duration == 1))
-    axes.set_ylabel(axis_name(column))
+    axes.set_xlabel(figure_time_name(experiment.fleet.max_duration == 1))
+    axes.set_ylabel(figure_axis_name(column))
     return axes
 
 
@@ -119,5 +119,5 @@ def draw_plan(figure: Any, experiment: Experiment, rows: Sequence[Mapping[str, A
         bottom.text(0.5, 0.5, "not known before training", transform=bottom.transAxes, ha="center", va="center")
     bottom.set_ylabel("kbit per\nupload")
     bottom.set_ylim(bottom=0)
-    bottom.set_xlabel(time_name(experiment.fleet.max_duration == 1))
+    bottom.set_xlabel(figure_time_name(experiment.fleet.max_duration == 1))
     return top, bottom

@@ -94,7 +94,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 NUM_SPARE = len(COLOURS) * len(_DASHES)
 
 
-def spare_style(position: int) -> LineStyle:
+def _spare_style(position: int) -> LineStyle:
     """Return a line style for a name without its own: the seven colours, then again with other dashes and markers; 56 in all."""
     turn, colour = divmod(position % NUM_SPARE, len(COLOURS))
     return LineStyle(
@@ -102,7 +102,7 @@ def spare_style(position: int) -> LineStyle:
     )
 
 
-def known_style(label: str) -> LineStyle | None:
+def _known_style(label: str) -> LineStyle | None:
     """Return the line style of a policy, framework or setting, found by its name or by the value in `key=value`."""
     name = label.partition(" | ")[0]
     for symbol, word in (("$", ""), (r"T_{\max}", "T_max"), (r"\gamma", "γ")):
@@ -122,12 +122,12 @@ def line_styles(labels: Iterable[str]) -> dict[str, LineStyle]:
     names = list(dict.fromkeys(labels))
     found: dict[str, LineStyle] = {}
     for label in names:
-        style = known_style(label)
+        style = _known_style(label)
         if style is not None and style not in found.values():
             found[label] = style
     used = set(found.values())
     for number, label in enumerate([name for name in names if name not in found]):
-        free = [each for each in map(spare_style, range(NUM_SPARE)) if each not in used] or [spare_style(number)]
+        free = [each for each in map(_spare_style, range(NUM_SPARE)) if each not in used] or [_spare_style(number)]
         parts = {part for style in used for part in style}  # colours, dashes and markers are never equal
         new = [each for each in free if each.colour not in parts]
         found[label] = next((each for each in new if not parts & set(each)), (new or free)[0])

@@ -77,7 +77,7 @@ def symbols_sent(bits: Sequence[float], capacity: Sequence[float], symbols: Sequ
 # the greatest sum of bits over fixed links, is linear in the symbols and gives all of them to the best one (MaxSumRate).
 
 
-def filled(symbols: Floats, capacity: Floats) -> Shares:
+def _filled(symbols: Floats, capacity: Floats) -> Shares:
     """Return the shares of devices that send as much as their symbols carry [r]."""
     return Shares(symbols, symbols * capacity)
 
@@ -88,7 +88,7 @@ class EqualSymbols:
 
     def __call__(self, capacity: Floats, num_symbols: float) -> Shares:
         """Return n/r and C_k n/r [r]."""
-        return filled(np.full(len(capacity), num_symbols / max(len(capacity), 1)), capacity)
+        return _filled(np.full(len(capacity), num_symbols / max(len(capacity), 1)), capacity)
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,10 @@ class MaxSumRate:
     def __call__(self, capacity: Floats, num_symbols: float) -> Shares:
         """Return n_k = min_share n/r, and what is left to the best [r]."""
         if len(capacity) == 0:
-            return filled(np.zeros(0), capacity)
+            return _filled(np.zeros(0), capacity)
         floor, best = self.min_share * num_symbols / len(capacity), capacity == capacity.max()
         rest = (1 - self.min_share) * num_symbols
-        return filled(floor + np.where(best, rest / best.sum(), 0.0), capacity)
+        return _filled(floor + np.where(best, rest / best.sum(), 0.0), capacity)
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,10 @@ class AlphaFair:
         """Return n_k = n C_k^e / sum_j C_j^e with e = (1 - alpha)/alpha [r]."""
         alive = capacity > 0
         if not alive.any():
-            return filled(np.zeros(len(capacity)), capacity)
+            return _filled(np.zeros(len(capacity)), capacity)
         power = (1 - self.alpha) / self.alpha * np.log(np.where(alive, capacity, 1.0))
         share = np.where(alive, np.exp(power - power[alive].max()), 0.0)  # the largest is 1: nothing overflows
-        return filled(num_symbols * (share / math.fsum(share)), capacity)
+        return _filled(num_symbols * (share / math.fsum(share)), capacity)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class LatencyMinimal:
 # OFDMA: a tick's symbols come in whole resource blocks, which are handed out one by one.
 
 
-def max_min(capacity: Floats, count: int) -> Ints:
+def _max_min(capacity: Floats, count: int) -> Ints:
     """Give every block to whoever has the fewest bits so far, the better link first, then the first: blocks [r].
 
     No other division of `count` blocks has a greater smallest number of bits. With bits in units of a block, device k takes its
@@ -172,14 +172,14 @@ def max_min(capacity: Floats, count: int) -> Ints:
     return blocks
 
 
-def max_sum(capacity: Floats, count: int) -> Ints:
+def _max_sum(capacity: Floats, count: int) -> Ints:
     """Give all blocks to the best link, of several to the first: blocks [r]."""
     blocks = np.zeros(len(capacity), np.int64)
     blocks[np.argmax(capacity)] = count
     return blocks
 
 
-def round_robin(capacity: Floats, count: int) -> Ints:
+def _round_robin(capacity: Floats, count: int) -> Ints:
     """Give everyone the same number of blocks, and what is left to the better links, one each: blocks [r]."""
     blocks = np.full(len(capacity), count // len(capacity))
     blocks[np.argsort(-capacity, kind="stable")[: count % len(capacity)]] += 1
@@ -187,9 +187,9 @@ def round_robin(capacity: Floats, count: int) -> Ints:
 
 
 BLOCK_RULES: Final[Mapping[str, Callable[[Floats, int], Ints]]] = {
-    "max_min": max_min,
-    "max_sum": max_sum,
-    "round_robin": round_robin,
+    "max_min": _max_min,
+    "max_sum": _max_sum,
+    "round_robin": _round_robin,
 }
 _MOST: Final = 2**53  # blocks
 
@@ -214,7 +214,7 @@ class ResourceBlocks:
         count = min(math.floor(num_symbols / self.block_symbols * (1 + 1e-12)), _MOST)
         if alive.any():
             blocks[alive] = BLOCK_RULES[self.rule](capacity[alive], count)
-        return filled(blocks.astype(np.float64) * self.block_symbols, capacity)
+        return _filled(blocks.astype(np.float64) * self.block_symbols, capacity)
 
 
 ALLOCATIONS: Final[dict[str, Any]] = {

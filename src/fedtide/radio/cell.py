@@ -91,23 +91,25 @@ class _Cell:
             )
         places = None
         if self.positions is not None:
-            places = Places(*propagation.given(self.positions, self.num_devices, self.radius, self.min_distance))
+            places = Places(
+                *propagation.given_positions(self.positions, self.num_devices, self.radius, self.min_distance)
+            )
         object.__setattr__(self, "places", places)
 
     def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
         """Return the average SNR [m]."""
         kept = self.num_devices if self.num_devices <= MOST_POSITIONS_KEPT else None
         if self.speed == 0:
-            return propagation.of_devices(_standing, seed, device, kept, self)[0]
-        *walk, luck = propagation.of_devices(_walking, seed, device, kept, self)
-        x, y = propagation.after(propagation.Walk(*walk), self.speed * time)
-        return self.snr(np.hypot(x, y), luck, propagation.field(seed, x, y, self.correlation))
+            return propagation.propagation_per_device(_standing, seed, device, kept, self)[0]
+        *walk, luck = propagation.propagation_per_device(_walking, seed, device, kept, self)
+        x, y = propagation.positions_after(propagation.Walk(*walk), self.speed * time)
+        return self.snr(np.hypot(x, y), luck, propagation.shadowing_field(seed, x, y, self.correlation))
 
     def begin(self, seed: int, device: Ints) -> tuple[Floats, Floats]:
         """Return where devices are at time 0, as x and y in m [m]."""
         if self.places is not None:
             return self.places.x[device], self.places.y[device]
-        return propagation.spread(seed, device, self.radius, self.min_distance)
+        return propagation.spread_positions(seed, device, self.radius, self.min_distance)
 
     def snr(self, distance: Floats, luck: Floats, shadow: Floats) -> Floats:
         """Return 10^(SNR/10 dB) at these distances [m]. shadow: of standard deviation 1."""
@@ -129,7 +131,7 @@ def _standing(seed: int, device: Ints, cell: _Cell) -> tuple[Floats, ...]:
 def _walking(seed: int, device: Ints, cell: _Cell) -> tuple[Floats, ...]:
     """Return how devices walk, and their luck [m]."""
     x, y = cell.begin(seed, device)
-    return (*propagation.walk(seed, device, x, y, cell.radius), _luck(seed, device))
+    return (*propagation.walk_positions(seed, device, x, y, cell.radius), _luck(seed, device))
 
 
 def _luck(seed: int, device: Ints) -> Floats:
@@ -172,8 +174,8 @@ class Uma(_Cell):
 
     def loss(self, distance: Floats, luck: Floats) -> tuple[Floats, Floats]:
         """Return path loss and standard deviation of shadowing in dB [m]. luck: a draw from [0, 1) for each device."""
-        sees = luck < propagation.in_sight(self.street, distance)
-        there, behind = propagation.both(self.street, distance, self.carrier_ghz, self.height)
+        sees = luck < propagation.line_of_sight_chance(self.street, distance)
+        there, behind = propagation.both_path_losses(self.street, distance, self.carrier_ghz, self.height)
         return np.where(sees, there, behind), np.where(sees, self.sigma_los_db, self.sigma_nlos_db)
 
 

@@ -16,18 +16,18 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from fedtide import columns
-from fedtide.devices.traces import Trace, read_trace
+from fedtide.devices.traces import Trace, read_trace_columns
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.radio.cell import EQUAL, Coverage, Equal, LinkCoverage
-from fedtide.radio.propagation import Singles, float32_cosine, of_devices, sum_of_rows
+from fedtide.radio.propagation import Singles, propagation_cosine, propagation_per_device, propagation_sum
 from fedtide.rng import stream
 from fedtide.types import Floats, Ints, Link, read_only
 
 Channel: TypeAlias = Callable[[int, int, float, Ints], Floats | Link]
 
 
-def power_gain(seed: int, tick: int, num_devices: int) -> Floats:
+def _power_gain(seed: int, tick: int, num_devices: int) -> Floats:
     """Draw |h_k(t)|^2 of all N devices for one tick, h ~ CN(0, 1) i.i.d., so the gain is Exp(1) [N].
 
     Drawn for every device whether ready or not, so that all policies meet the same channel.
@@ -36,7 +36,7 @@ def power_gain(seed: int, tick: int, num_devices: int) -> Floats:
     return np.asarray(real**2 + imaginary**2)
 
 
-def faded(coverage: Coverage, seed: int, time: float, device: Ints, gain: Floats) -> Floats:
+def _faded(coverage: Coverage, seed: int, time: float, device: Ints, gain: Floats) -> Floats:
     """Return the SNR of devices whose average SNR is multiplied by these gains of mean 1 [m]."""
     return coverage(seed, device, np.full(len(device), time)) * gain
 
@@ -55,9 +55,9 @@ class Rayleigh:
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
         """Return SNR_k [m]. The gains come out of one stream, so they are drawn for all N, whoever is asked."""
-        gain = power_gain(seed, tick, self.num_devices)[device]
+        gain = _power_gain(seed, tick, self.num_devices)[device]
         coverage = Equal(self.snr_db, self.large_scale) if isinstance(self.coverage, Equal) else self.coverage
-        return faded(coverage, seed, time, device, gain)
+        return _faded(coverage, seed, time, device, gain)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class RayleighByDevice:
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
         """Return SNR_k [m]."""
-        return faded(self.coverage, seed, time, device, columns.exponential(seed, "rayleigh", device, tick))
+        return _faded(self.coverage, seed, time, device, columns.exponential(seed, "rayleigh", device, tick))
 
 
 # Block fading with a direct path, or milder and harsher than Rayleigh's: a new gain of mean 1 for every device and tick.
@@ -88,10 +88,10 @@ class Rician:
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
         """Return SNR_k [m]."""
-        return faded(self.coverage, seed, time, device, rician_gain(seed, tick, device, self.k_factor))
+        return _faded(self.coverage, seed, time, device, _rician_gain(seed, tick, device, self.k_factor))
 
 
-def rician_gain(seed: int, tick: int, device: Ints, k_factor: float) -> Floats:
+def _rician_gain(seed: int, tick: int, device: Ints, k_factor: float) -> Floats:
     """Return |h|^2 of these devices at this tick [m], of mean 1.
 
     The direct path's phase is left out: the others' are uniform, so that it changes nothing of |h|.
@@ -110,10 +110,10 @@ class Nakagami:
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
         """Return SNR_k [m]."""
-        return faded(self.coverage, seed, time, device, nakagami_gain(seed, tick, device, self.m))
+        return _faded(self.coverage, seed, time, device, _nakagami_gain(seed, tick, device, self.m))
 
 
-def nakagami_gain(seed: int, tick: int, device: Ints, m: float) -> Floats:
+def _nakagami_gain(seed: int, tick: int, device: Ints, m: float) -> Floats:
     """Return |h|^2 of these devices at this tick [m], of mean 1 and variance 1/m: the quantiles of uniform draws."""
     from scipy.special import gammaincinv
 
@@ -147,17 +147,17 @@ class Jakes:
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
         """Return SNR_k at this time [m]; the tick's number does not matter."""
         kept = self.num_devices if 2 * (self.paths + 1) * self.num_devices <= MOST_WAVES_KEPT else None
-        speed, phase = of_devices(_drawn, seed, device, kept, self.paths, self.k_factor > 0)
-        gain = jakes_gain(self.doppler * time, speed, phase, self.paths, self.k_factor)
-        return faded(self.coverage, seed, time, device, gain)
+        speed, phase = propagation_per_device(_drawn, seed, device, kept, self.paths, self.k_factor > 0)
+        gain = _jakes_gain(self.doppler * time, speed, phase, self.paths, self.k_factor)
+        return _faded(self.coverage, seed, time, device, gain)
 
 
-def jakes_gain(cycles: float, speed: Singles, phase: Singles, paths: int, k_factor: float = 0.0) -> Floats:
+def _jakes_gain(cycles: float, speed: Singles, phase: Singles, paths: int, k_factor: float = 0.0) -> Floats:
     """Return |h|^2 of mean 1 after so many cycles at full Doppler shift [m], of sinusoids as `_drawn` gives them."""
     turned = np.multiply(speed, cycles, dtype=np.float64)
     turned += phase
-    waves = float32_cosine(turned)
-    real, imaginary = (sum_of_rows(each) / math.sqrt(paths) for each in (waves[:paths], waves[paths : 2 * paths]))
+    waves = propagation_cosine(turned)
+    real, imaginary = (propagation_sum(each) / math.sqrt(paths) for each in (waves[:paths], waves[paths : 2 * paths]))
     if k_factor > 0:
         direct, others = math.sqrt(k_factor / (k_factor + 1)), 1 / math.sqrt(k_factor + 1)
         real, imaginary = direct * waves[-2] + others * real, direct * waves[-1] + others * imaginary
@@ -218,7 +218,7 @@ class TraceChannel:
     rows: _TraceRows = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        trace = read_trace(self.path, ("device", "time", "value"))
+        trace = read_trace_columns(self.path, ("device", "time", "value"))
         trace = trace.ordered(np.argsort(trace.devices(self.num_devices), kind="stable"))
         most = _LARGEST_VALUE[self.quantity]
         trace.refuse(np.abs(trace["value"]) > most, f"value={{value:g}} is no {self.quantity}; give at most {most:g}")
@@ -232,7 +232,7 @@ class TraceChannel:
         self._check_reach(device, time, "what is asked for, time")
         value = self.rows.value[self._row_at(device, time)]
         if self.quantity == "gain":
-            return faded(self.coverage, seed, time, device, value)
+            return _faded(self.coverage, seed, time, device, value)
         return 10 ** (value / 10) if self.quantity == "snr_db" else Link(value, value)
 
     def _check_reach(self, device: Ints, time: float, what: str) -> None:

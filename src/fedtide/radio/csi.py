@@ -96,11 +96,11 @@ class PacketErrors:
     def __call__(self, seed: int, tick: int, time: float, device: Ints, snr: Floats) -> Signal:
         """Return the SINR, 0 for those that are lost; the server knows the SINR and not who is lost [m]."""
         sinr = _rounded(snr) / (1 + self.interference)
-        lost = columns.uniform(seed, "packet error", device, tick) < loss_chance(sinr, self.waterfall_db)
+        lost = columns.uniform(seed, "packet error", device, tick) < _loss_chance(sinr, self.waterfall_db)
         return Signal(np.where(lost, 0.0, sinr), sinr)
 
 
-def loss_chance(sinr: Floats, waterfall_db: float) -> Floats:
+def _loss_chance(sinr: Floats, waterfall_db: float) -> Floats:
     """Return q = 1 - exp(-m/SINR) [m]; 1 without any signal."""
     with np.errstate(divide="ignore", over="ignore"):
         return np.asarray(-np.expm1(-(10 ** (waterfall_db / 10)) / sinr))

@@ -34,12 +34,12 @@ class Instant:
         return np.zeros(len(device))
 
 
-def instant(downlink: Downlink) -> bool:
+def downlink_is_instant(downlink: Downlink) -> bool:
     """Say whether nobody ever waits for a model."""
     return bool(getattr(downlink, "instant", False))
 
 
-def is_shared(downlink: Downlink) -> bool:
+def downlink_is_shared(downlink: Downlink) -> bool:
     """Say whether one transmission serves all who receive a model."""
     return bool(getattr(downlink, "shared", False))
 

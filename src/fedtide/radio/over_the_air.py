@@ -35,10 +35,10 @@ class Orthogonal:
 
     def __call__(self, updates: Vector, weights: Floats, snr: Floats, rng: Rng) -> Floats:
         """Return sum_k w_k u_k [d], which the server makes itself of what it reads."""
-        return weighted(updates, weights)
+        return _weighted(updates, weights)
 
 
-def weighted(updates: Vector, weights: Floats) -> Floats:
+def _weighted(updates: Vector, weights: Floats) -> Floats:
     """Return sum_k w_k u_k [d] in float64, one device after the other."""
     total = np.zeros(updates.shape[1])
     for weight, update in zip(weights, updates, strict=True):
@@ -46,19 +46,19 @@ def weighted(updates: Vector, weights: Floats) -> Floats:
     return total
 
 
-def separate(access: Access) -> bool:
+def is_not_over_the_air(access: Access) -> bool:
     """Say whether the server reads the updates one by one."""
     return bool(getattr(access, "separate", False))
 
 
-def sends(access: Access, snr: Floats) -> npt.NDArray[np.bool_]:
+def sends_over_the_air(access: Access, snr: Floats) -> npt.NDArray[np.bool_]:
     """Say which of the devices received at these SNRs send at all [r]; one that has symbols of its own always does."""
-    if separate(access):
+    if is_not_over_the_air(access):
         return np.ones(len(snr), np.bool_)
     return np.asarray((snr >= getattr(access, "min_snr", MIN_SNR)) & (snr > 0))
 
 
-def symbols_on_air(access: Access, num_parameters: int) -> int:
+def symbols_over_the_air(access: Access, num_parameters: int) -> int:
     """Return how many symbols d parameters of all devices together take."""
     return math.ceil(num_parameters * getattr(access, "symbols_per_parameter", ANALOG_SYMBOLS_PER_PARAMETER))
 
@@ -116,11 +116,11 @@ class OverTheAir:
 
     def __call__(self, updates: Vector, weights: Floats, snr: Floats, rng: Rng) -> Floats:
         """Return sum_k w_k u_k + sqrt(v) n, n ~ N(0, 1) [d]."""
-        noise = math.sqrt(noise_variance(updates, weights, snr))
-        return np.asarray(weighted(updates, weights) + noise * rng.standard_normal(updates.shape[1]))
+        noise = math.sqrt(_noise_variance(updates, weights, snr))
+        return np.asarray(_weighted(updates, weights) + noise * rng.standard_normal(updates.shape[1]))
 
 
-def noise_variance(updates: Vector, weights: Floats, snr: Floats) -> float:
+def _noise_variance(updates: Vector, weights: Floats, snr: Floats) -> float:
     """Return v = max_k w_k^2 ||u_k||^2 / (d gamma_k), of each parameter; gamma_k > 0. Nothing sent: no noise."""
     power = np.array([np.square(each, dtype=np.float64).mean() for each in updates])  # ||u_k||^2 / d [r]
     return float((weights**2 * power / snr).max(initial=0.0))

@@ -12,14 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtide import columns
-from fedtide.devices.traces import read_trace
+from fedtide.devices.traces import read_trace_columns
 from fedtide.types import Floats, Ints, read_only
 
 Singles: TypeAlias = npt.NDArray[np.float32]
 _Columns: TypeAlias = tuple[npt.NDArray[Any], ...]
 
 
-def of_devices(draw: Callable[..., _Columns], seed: int, device: Ints, kept: int | None, *args: Any) -> _Columns:
+def propagation_per_device(
+    draw: Callable[..., _Columns], seed: int, device: Ints, kept: int | None, *args: Any
+) -> _Columns:
     """Return what draw(seed, device, *args) gives of each device [... m]: a function of its arguments, asked at every tick.
 
     kept: N, if that of all N devices is kept between ticks; None: the fleet is too large, and it is drawn anew.
@@ -37,14 +39,14 @@ def _of_everyone(draw: Callable[..., _Columns], seed: int, num_devices: int, *ar
 # Many cosines at once, in single precision where it is enough: sums of sinusoids are asked for at every tick.
 
 
-def float32_cosine(cycles: Floats) -> Singles:
+def propagation_cosine(cycles: Floats) -> Singles:
     """Return cos(2 pi cycles), exact to single precision for any number of cycles; what it is given is written over."""
     cycles -= np.floor(cycles)  # in double precision: what is left of a turn is exact enough in single
     cycles *= 2 * np.pi
     return np.asarray(np.cos(cycles.astype(np.float32)))
 
 
-def sum_of_rows(rows: Singles) -> Floats:
+def propagation_sum(rows: Singles) -> Floats:
     """Return the sum of the rows [m], one row after the other: NumPy's own order depends on how many columns there are."""
     total: Floats = rows[0].astype(np.float64)
     for row in rows[1:]:
@@ -77,13 +79,13 @@ UMA = Street(25.0, 28.0, 22.0, 9.0, (13.54, 39.08, 20.0, 0.6), 63.0)
 UMI = Street(10.0, 32.4, 21.0, 9.5, (22.4, 35.3, 21.3, 0.3), 36.0)
 
 
-def in_sight(street: Street, distance: Floats) -> Floats:
+def line_of_sight_chance(street: Street, distance: Floats) -> Floats:
     """Return the chance of a line of sight [m]."""
     near = np.minimum(18 / distance, 1.0)
     return np.asarray(near + np.exp(-distance / street.reach) * (1 - near))
 
 
-def both(street: Street, distance: Floats, carrier: float, height: float) -> tuple[Floats, Floats]:
+def both_path_losses(street: Street, distance: Floats, carrier: float, height: float) -> tuple[Floats, Floats]:
     """Return the path loss with a line of sight, and without one [m]. height: of the device, in m."""
     above = street.height - height
     decades = np.log10(distance**2 + above**2) / 2  # of the slant distance
@@ -108,7 +110,7 @@ _WAVES = 32
 _AT_ONCE = 4
 
 
-def field(seed: int, x: Floats, y: Floats, correlation: float) -> Floats:
+def shadowing_field(seed: int, x: Floats, y: Floats, correlation: float) -> Floats:
     """Return the field at these positions, nearly standard normal [m]. correlation: d_corr, in m as the positions."""
     number, phase = _waves(seed, correlation)
     total = np.zeros(len(x))
@@ -117,7 +119,7 @@ def field(seed: int, x: Floats, y: Floats, correlation: float) -> Floats:
         waves = number[0, some, None] * x
         waves += number[1, some, None] * y
         waves += phase[some, None]
-        total += sum_of_rows(float32_cosine(waves))
+        total += propagation_sum(propagation_cosine(waves))
     return total * math.sqrt(2 / _WAVES)
 
 
@@ -148,14 +150,14 @@ class Walk(NamedTuple):
     turn: Floats  # between two chords, in radians [m]
 
 
-def spread(seed: int, device: Ints, radius: float, least: float) -> tuple[Floats, Floats]:
+def spread_positions(seed: int, device: Ints, radius: float, least: float) -> tuple[Floats, Floats]:
     """Return positions drawn uniformly over the ring from `least` to `radius` [m], as x and y in m."""
     distance = np.sqrt(columns.uniform(seed, "position", device) * (radius**2 - least**2) + least**2)
     angle = 2 * np.pi * columns.uniform(seed, "position", device, draw=1)
     return distance * np.cos(angle), distance * np.sin(angle)
 
 
-def walk(seed: int, device: Ints, x: Floats, y: Floats, radius: float) -> Walk:
+def walk_positions(seed: int, device: Ints, x: Floats, y: Floats, radius: float) -> Walk:
     """Return how devices walk from these positions [m], each in a direction drawn uniformly."""
     heading = 2 * np.pi * columns.uniform(seed, "heading", device)
     along = x * np.cos(heading) + y * np.sin(heading)
@@ -164,7 +166,7 @@ def walk(seed: int, device: Ints, x: Floats, y: Floats, radius: float) -> Walk:
     return Walk(along, across, half, heading, np.arctan2(across, half) - np.arctan2(across, -half))
 
 
-def after(walk: Walk, way: Floats) -> tuple[Floats, Floats]:
+def positions_after(walk: Walk, way: Floats) -> tuple[Floats, Floats]:
     """Return x and y of devices that have come so far, in m [m]."""
     gone = walk.along + walk.half + way
     chords = np.floor(gone / (2 * walk.half))
@@ -174,9 +176,9 @@ def after(walk: Walk, way: Floats) -> tuple[Floats, Floats]:
     return along * cos - walk.across * sin, along * sin + walk.across * cos
 
 
-def given(path: Path, num_devices: int, radius: float, least: float) -> tuple[Floats, Floats]:
+def given_positions(path: Path, num_devices: int, radius: float, least: float) -> tuple[Floats, Floats]:
     """Return the positions that a file gives of all devices (columns device,x,y) [N], as x and y in m."""
-    trace = read_trace(path, ("device", "x", "y"))
+    trace = read_trace_columns(path, ("device", "x", "y"))
     device, distance = trace.devices(num_devices), np.hypot(trace["x"], trace["y"])
     problem = (
         f"device {{device:g}} is {{distance:g}} m from the base station, min_distance={least:g} and radius={radius:g}; "

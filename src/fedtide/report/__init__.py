@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from fedtide.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedtide.report.terminal import TableColumn, listed
+    from fedtide.report.terminal import TableColumn, terminal_list
 
-__all__ = ["TableColumn", "listed"]
+__all__ = ["TableColumn", "terminal_list"]
 
-__getattr__ = lazy_names(__name__, terminal="TableColumn listed")
+__getattr__ = lazy_names(__name__, terminal="TableColumn terminal_list")

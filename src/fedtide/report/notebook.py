@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.report.summary import arrived, mean
+from fedtide.report.summary import arrived_updates, summary_mean
 
 if TYPE_CHECKING:  # a plan needs no run folders
     from fedtide.runs import RoundRecord
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a plan needs no run folders
 _CELL = "text-align:left;padding:1px 12px 1px 0"
 
 
-def frame(columns: Mapping[str, Sequence[Any]]) -> Any:
+def notebook_frame(columns: Mapping[str, Sequence[Any]]) -> Any:
     """Return columns of one length as a DataFrame, or as a mapping of arrays without pandas. Missing numbers are NaN."""
     arrays = {name: _array(values) for name, values in columns.items()}
     try:
@@ -29,7 +29,7 @@ def frame(columns: Mapping[str, Sequence[Any]]) -> Any:
     return pd.DataFrame(arrays)
 
 
-def columns_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def notebook_columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Return rows as columns; a row that lacks a name has None there."""
     rows = list(rows)
     names = dict.fromkeys(name for row in rows for name in row)
@@ -47,7 +47,7 @@ def _array(values: Sequence[Any]) -> npt.NDArray[Any]:
     return np.array(values)
 
 
-def round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
+def notebook_round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
     """Return one row of numbers per aggregation, with the columns that `Result.frame` names; None where not measured."""
     return [
         {
@@ -55,11 +55,11 @@ def round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
             "time": record.time,
             "num_ready": record.num_ready,
             "num_picked": len(record.picked),
-            "num_arrived": arrived(record),
+            "num_arrived": arrived_updates(record),
             "num_lost": len(record.lost),
-            "mean_age": mean(record.age),
-            "mean_capacity": mean(record.capacity),
-            "mean_num_kept": mean(record.num_kept),
+            "mean_age": summary_mean(record.age),
+            "mean_capacity": summary_mean(record.capacity),
+            "mean_num_kept": summary_mean(record.num_kept),
             "budget_bits": float(sum(record.budget_bits)),
             "sent_bits": float(sum(record.sent_bits)),
             "overhead_bits": int(sum(record.overhead_bits)),
@@ -74,7 +74,7 @@ def round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
     ]
 
 
-def upload_columns(rounds: Iterable[RoundRecord]) -> dict[str, list[Any]]:
+def notebook_upload_columns(rounds: Iterable[RoundRecord]) -> dict[str, list[Any]]:
     """Return one row per upload, as columns: index, time, device, the values recorded for it, lost."""
     from fedtide.runs.record import PER_UPLOAD
 
@@ -88,13 +88,13 @@ def upload_columns(rounds: Iterable[RoundRecord]) -> dict[str, list[Any]]:
     return found | {"lost": [device in record.lost for record in rounds for device in record.picked]}
 
 
-def card(title: str, table: str, figure: Any = None) -> str:
+def notebook_card(title: str, table: str, figure: Any = None) -> str:
     """Return a title, a table and a Matplotlib figure (None: none) as one piece of HTML."""
-    drawn = f"<br>{picture(figure)}" if figure is not None else ""
+    drawn = f"<br>{_picture(figure)}" if figure is not None else ""
     return f"<div><b>{escape(title)}</b>{table}{drawn}</div>"
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> str:
+def notebook_facts(pairs: Iterable[tuple[str, str]]) -> str:
     """Return names and values as an HTML table."""
     rows = "".join(
         f'<tr><td style="{_CELL};opacity:.65">{escape(name)}</td><td style="{_CELL}">{escape(value)}</td></tr>'
@@ -103,7 +103,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
     return f"<table>{rows}</table>"
 
 
-def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def notebook_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return rows of text under headings as an HTML table."""
     head = "".join(f'<th style="{_CELL}">{escape(each)}</th>' for each in headings)
     body = "".join(
@@ -112,7 +112,7 @@ def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
-def picture(figure: Any) -> str:
+def _picture(figure: Any) -> str:
     """Return a figure as an image inside the page (PNG)."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=110)

@@ -11,19 +11,19 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from rich.console import RenderableType
 
-from fedtide.codec.base import checked_kept
+from fedtide.codec.base import checked_codec_kept
 from fedtide.config import Experiment
-from fedtide.config.effort import LARGE_FLEET_DEVICES
+from fedtide.config.workload import LARGE_FLEET_DEVICES
 from fedtide.engine.system import System, build, load_dataset, parameter_count
-from fedtide.engine.ticks import planned, planned_bits
+from fedtide.engine.ticks import planned, planned_tick_bits
 from fedtide.parts import checks
 from fedtide.plot.figure import inline_figure, shown_figure
 from fedtide.plot.run import draw_plan
 from fedtide.radio.allocation import symbols_sent
-from fedtide.radio.over_the_air import separate
+from fedtide.radio.over_the_air import is_not_over_the_air
 from fedtide.report import notebook
-from fedtide.report.summary import ages_in_words, mean
-from fedtide.report.terminal import TableColumn, listed, pairs
+from fedtide.report.summary import ages_in_words, summary_mean
+from fedtide.report.terminal import TableColumn, terminal_list, terminal_pairs
 from fedtide.schedule.label_variance import label_variance
 from fedtide.types import Ints, documented
 
@@ -49,7 +49,7 @@ class Plan(NamedTuple):
         index, time; num_ready, num_picked, num_lost; of the uploads the mean age (ticks), capacity (bit/symbol) and
         num_kept, the sums of symbols and budget_bits; label_variance, proved_minimal. What only a training tells is NaN.
         """
-        return notebook.frame(notebook.columns_of(map(_numbers, self.rows)))
+        return notebook.notebook_frame(notebook.notebook_columns(map(_numbers, self.rows)))
 
     def plot(self) -> tuple[Any, Any]:
         """Draw how many devices are ready and picked over simulated time, and below it the bits granted to each upload.
@@ -67,7 +67,7 @@ class Plan(NamedTuple):
     def _repr_html_(self) -> str:
         with inline_figure(4.6, 3.2) as figure:
             draw_plan(figure, self.experiment, self.rows)
-            return notebook.card(_TITLE, notebook.facts(plan_facts(self).items()), figure)
+            return notebook.notebook_card(_TITLE, notebook.notebook_facts(_plan_facts(self).items()), figure)
 
 
 def plan(
@@ -77,19 +77,19 @@ def plan(
 
     experiment: what fedtide.experiment made, or what it makes one of: a file, a mapping. say: told what is fetched.
     """
-    from fedtide.engine.preflight import as_experiment  # needs run folders, which `fedtide plan` does without
+    from fedtide.engine.preflight import preflight_experiment  # needs run folders, which `fedtide plan` does without
 
-    return plan_experiment(as_experiment(experiment), say)
+    return plan_experiment(preflight_experiment(experiment), say)
 
 
 def plan_experiment(experiment: Experiment, say: Callable[[str], None]) -> Plan:
     """Return the plan of an experiment. say: told what is fetched."""
     system = build(experiment, dataset=load_dataset(experiment, say, images=False))
-    rows = plan_rows(system)
-    return Plan(experiment, rows, plan_summary(system, rows))
+    rows = _plan_rows(system)
+    return Plan(experiment, rows, _plan_summary(system, rows))
 
 
-def plan_rows(system: System) -> list[dict[str, Any]]:
+def _plan_rows(system: System) -> list[dict[str, Any]]:
     """Return one mapping per tick: ready, picked, lost, ages, bits, kept elements, symbols, label variance.
 
     A large fleet's ready devices are counted by age, not listed. lost is None if it depends on the training.
@@ -104,9 +104,9 @@ def plan_rows(system: System) -> list[dict[str, Any]]:
             row |= {"ready": tick.ready.tolist(), "ready_age": candidates.age.tolist()}
         if grant is not None and lost is not None:
             picked, budgets = grant.picked, grant.bits.tolist()
-            sent = planned_bits(system, d, budgets)
+            sent = planned_tick_bits(system, d, budgets)
             # each budget once: under equal bits they are all the same
-            kept = {bits: checked_kept(system.codec, d, bits, codec) for bits in dict.fromkeys(budgets)}
+            kept = {bits: checked_codec_kept(system.codec, d, bits, codec) for bits in dict.fromkeys(budgets)}
             row |= {
                 "picked": candidates.device[picked].tolist(),
                 "age": candidates.age[picked].tolist(),
@@ -141,14 +141,14 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
         "num_ready": row["num_ready"],
         "num_picked": len(row["picked"]) if known else None,
         "num_lost": None if lost is None else len(lost),
-        **{f"mean_{name}": mean(row.get(name, ())) for name in ("age", "capacity", "num_kept")},
+        **{f"mean_{name}": summary_mean(row.get(name, ())) for name in ("age", "capacity", "num_kept")},
         **{name: float(sum(row[name])) if known else None for name in ("symbols", "budget_bits")},
         "label_variance": row.get("label_variance"),
         "proved_minimal": row.get("proved_minimal"),
     }
 
 
-def plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the summary metrics of a plan."""
     d = parameter_count(system)
     granted = [row for row in rows if "picked" in row]
@@ -182,14 +182,14 @@ def plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "ages_of_ready": dict(sorted(ages.items())),
         "largest_age": max(ages, default=None),
         "ages_of_picked": dict(sorted(Counter(age for row in granted for age in row["age"]).items())),
-        "proved_minimal_share": mean(proved),
+        "proved_minimal_share": summary_mean(proved),
         "largest_capacity_gap": float(max(gaps)) if gaps else None,
     }
 
 
 def _symbols_sent(system: System, granted: list[dict[str, Any]]) -> float:
     """Return the symbols that the packets take at the estimated capacities; all that are granted if they are uncoded."""
-    if not separate(system.access):
+    if not is_not_over_the_air(system.access):
         return math.fsum(count for row in granted for count in row["symbols"])
     return math.fsum(symbols_sent(*(row[name] for name in ("sent_bits", "capacity", "symbols"))) for row in granted)
 
@@ -210,12 +210,12 @@ def plan_tables(plan: Plan, limit: int, room: int = 80) -> list[RenderableType]:
     """Lay the plan out for a terminal: its summary, then the first `limit` ticks."""
     rows, d = plan.rows[:limit], plan.summary["num_parameters"]
     return [
-        pairs(plan_facts(plan), room, _TITLE),
-        listed(_TICKS, (_cells(row, d) for row in rows), room, f"First {len(rows)} aggregations", 1),
+        terminal_pairs(_plan_facts(plan), room, _TITLE),
+        terminal_list(_TICKS, (_cells(row, d) for row in rows), room, f"First {len(rows)} aggregations", 1),
     ]
 
 
-def plan_facts(plan: Plan) -> dict[str, str]:
+def _plan_facts(plan: Plan) -> dict[str, str]:
     """Return the summary of a plan in words, by name."""
     summary = plan.summary
     ready = summary["ready"]

@@ -23,7 +23,7 @@ _AGES_LISTED = 10  # more ages than this are summarised
 _NUM_LABELS: Final = {"mnist": 10, "fashion_mnist": 10, "cifar10": 10, "svhn": 10, "synthetic": 10, "femnist": 62}
 
 
-def chance(experiment: Experiment) -> float | None:
+def chance_accuracy(experiment: Experiment) -> float | None:
     """Return the accuracy of guessing among equally frequent labels; None if the experiment does not tell their number."""
     data = experiment.part("data")
     if data.name == "cifar100":
@@ -33,14 +33,14 @@ def chance(experiment: Experiment) -> float | None:
     return 1 / count if count else None
 
 
-def evaluated(rounds: Sequence[RoundRecord]) -> list[RoundRecord]:
+def evaluated_rounds(rounds: Sequence[RoundRecord]) -> list[RoundRecord]:
     """Return the rounds whose model was scored."""
     return [record for record in rounds if record.test_accuracy is not None]
 
 
-def first_at(rounds: Sequence[RoundRecord], accuracy: float) -> RoundRecord | None:
+def _first_round_at_accuracy(rounds: Sequence[RoundRecord], accuracy: float) -> RoundRecord | None:
     """Return the first round whose model's test accuracy reached a target, or None."""
-    return next((record for record in evaluated(rounds) if (record.test_accuracy or 0.0) >= accuracy), None)
+    return next((record for record in evaluated_rounds(rounds) if (record.test_accuracy or 0.0) >= accuracy), None)
 
 
 def _symbols_sent(record: RoundRecord) -> float:
@@ -50,7 +50,7 @@ def _symbols_sent(record: RoundRecord) -> float:
     return symbols_sent(record.sent_bits, record.capacity, record.symbols)
 
 
-def arrived(record: RoundRecord) -> int:
+def arrived_updates(record: RoundRecord) -> int:
     """Return how many updates arrived in a round: of those picked, some may be lost, silent or missing."""
     sent = zip(record.num_kept, record.sent_bits, record.overhead_bits, strict=True)
     return sum(map(any, sent)) - len(record.lost)
@@ -63,14 +63,14 @@ def summarise(
 
     path: the instruction path that trained; None: not known, or not our trainer.
     """
-    scored = evaluated(rounds)
+    scored = evaluated_rounds(rounds)
     kept = [count for record in rounds for count in record.num_kept]
     ages = [age for record in rounds for age in record.age]
     from fedtide.runs import Ledger
 
     ledger = rounds[-1].ledger if rounds else Ledger()
     proved = [record.proved_minimal for record in rounds if record.proved_minimal is not None]
-    reached = {str(target): first_at(rounds, target) for target in TARGETS}
+    reached = {str(target): _first_round_at_accuracy(rounds, target) for target in TARGETS}
     sent = sum(map(_symbols_sent, rounds))
     joules_sent = None
     if experiment.fleet.energy.name == "per_unit" and ledger.joules:
@@ -92,13 +92,13 @@ def summarise(
         },
         "joules_to_accuracy": {target: (at.ledger.joules or None) if at else None for target, at in reached.items()},
         "uploads": len(kept),
-        "arrived": sum(map(arrived, rounds)),
+        "arrived": sum(map(arrived_updates, rounds)),
         "lost": sum(len(record.lost) for record in rounds),
         "mean_kept_share": float(np.mean(kept)) / num_parameters if kept and num_parameters else None,
-        "mean_age": mean(ages),
+        "mean_age": summary_mean(ages),
         "largest_age": max(ages, default=None),
-        "mean_label_variance": mean([record.label_variance for record in rounds if record.picked]),
-        "proved_minimal_share": mean(proved),
+        "mean_label_variance": summary_mean([record.label_variance for record in rounds if record.picked]),
+        "proved_minimal_share": summary_mean(proved),
         "symbols": ledger.symbols,
         "symbols_sent": sent,
         "bits": ledger.bits,
@@ -118,29 +118,29 @@ def summary_texts(summary: Mapping[str, Any]) -> dict[str, str]:
     """Return a summary as people read it, by name."""
     reached = {f"time to {target:.0%}": summary["time_to_accuracy"][str(target)] for target in TARGETS[1:3]}
     return {
-        "final test accuracy": formatted(summary["final_accuracy"], "{:.4f}"),
+        "final test accuracy": _formatted(summary["final_accuracy"], "{:.4f}"),
         "aggregations": f"{summary['aggregations']:,}",
-        "best test accuracy": formatted(summary["best_accuracy"], "{:.4f}"),
+        "best test accuracy": _formatted(summary["best_accuracy"], "{:.4f}"),
         "uploads": f"{summary['uploads']:,}",
         "updates arrived": f"{summary['arrived']:,}",
         "updates lost": f"{summary['lost']:,}",
-        "final test loss": formatted(summary["final_loss"], "{:.4f}"),
-        "kept share r/d, mean": formatted(summary["mean_kept_share"], "{:.3f}"),
-        **{name: formatted(time, "{:g}", NOT_REACHED) for name, time in reached.items()},
-        "age of updates, mean": formatted(summary["mean_age"], "{:.2f}"),
-        "age of updates, largest": formatted(summary["largest_age"], "{:,}"),
-        "label variance, mean": formatted(summary["mean_label_variance"]),
+        "final test loss": _formatted(summary["final_loss"], "{:.4f}"),
+        "kept share r/d, mean": _formatted(summary["mean_kept_share"], "{:.3f}"),
+        **{name: _formatted(time, "{:g}", NOT_REACHED) for name, time in reached.items()},
+        "age of updates, mean": _formatted(summary["mean_age"], "{:.2f}"),
+        "age of updates, largest": _formatted(summary["largest_age"], "{:,}"),
+        "label variance, mean": _formatted(summary["mean_label_variance"]),
         "symbols granted": f"{summary['symbols']:,.0f}",
         "symbols packets take": f"{summary['symbols_sent']:,.0f}",
-        "proved minimal": formatted(summary["proved_minimal_share"], "{:.0%}"),
+        "proved minimal": _formatted(summary["proved_minimal_share"], "{:.0%}"),
         "bits sent": f"{summary['bits']:,.0f}",
         "header bits besides": f"{summary['overhead_bits']:,}",
         "bits of models down": f"{summary['bits_down']:,.0f}",
         "control bits": f"{summary['control_bits']:,.0f}",
-        "airtime granted": formatted(summary["air_time"] or None),
-        "airtime packets take": formatted(summary["air_time_sent"] or None),
-        "joules as granted": formatted(summary["joules"]),
-        "joules as sent": formatted(summary["joules_sent"]),
+        "airtime granted": _formatted(summary["air_time"] or None),
+        "airtime packets take": _formatted(summary["air_time_sent"] or None),
+        "joules as granted": _formatted(summary["joules"]),
+        "joules as sent": _formatted(summary["joules_sent"]),
         "samples used": f"{summary['samples_used']:,}",
         "samples wasted": f"{summary['samples_wasted']:,}",
         "instruction path": summary["instruction_path"] or "-",  # other paths give other last digits
@@ -148,12 +148,12 @@ def summary_texts(summary: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def formatted(value: Any, pattern: str = "{:,.4g}", missing: str = "-") -> str:
+def _formatted(value: Any, pattern: str = "{:,.4g}", missing: str = "-") -> str:
     """Return a number by a pattern; None as `missing`."""
     return missing if value is None else pattern.format(value)
 
 
-def mean(values: Sequence[float]) -> float | None:
+def summary_mean(values: Sequence[float]) -> float | None:
     """Return the mean; None if there are no values."""
     return float(np.mean(values)) if len(values) else None
 

@@ -29,7 +29,7 @@ class TableColumn(NamedTuple):
     style: str = ""
 
 
-def listed(
+def terminal_list(
     columns: Sequence[TableColumn], rows: Iterable[Sequence[str]], room: int, title: str = "", indent: int = 0
 ) -> RenderableType:
     """Lay rows of rich markup out in columns; where words would have to be broken, every row as lines of its own.
@@ -52,7 +52,7 @@ def listed(
     return Group(*heading, Padding(_stacked(columns, cells), (0, 0, 0, indent)))
 
 
-def pairs(
+def terminal_pairs(
     rows: Mapping[str, Any], room: int, title: str | Text = "", indent: int = 2, style: str = "dim"
 ) -> RenderableType:
     """Lay names out, unbroken, each beside its text, which is plain unless it is a Text. style: of the names."""
@@ -95,7 +95,7 @@ def _stacked(columns: Sequence[TableColumn], cells: Sequence[Sequence[Text]]) ->
     return Group(*lines)
 
 
-def curve_lines(
+def terminal_curve(
     time: Sequence[float], value: Sequence[float], room: int = 80, chance: float | None = None, height: int = 10
 ) -> Text:
     """Draw accuracies over time as columns of blocks between 0 and 1.
@@ -127,7 +127,7 @@ def curve_lines(
     return text
 
 
-def summary_table(title: str, summary: Mapping[str, Any], room: int = 80) -> RenderableType:
+def terminal_summary(title: str, summary: Mapping[str, Any], room: int = 80) -> RenderableType:
     """Lay a summary out as a table with two names and numbers per line; one if there is no room for two."""
     from fedtide.report.summary import summary_texts
 
@@ -140,4 +140,4 @@ def summary_table(title: str, summary: Mapping[str, Any], room: int = 80) -> Ren
     for (left, first), (right, second) in zip([*cells.items()][::2], [*cells.items()][1::2], strict=True):
         table.add_row(left, first, right, second)
     widths = [max(map(cell_len, column.cells)) for column in table.columns]  # type: ignore[arg-type]
-    return pairs(cells, room, heading) if sum(widths) + 16 > room else Group(heading, table)
+    return terminal_pairs(cells, room, heading) if sum(widths) + 16 > room else Group(heading, table)

@@ -16,22 +16,22 @@ from fedtide.runs.folder import (
     Run,
     RunFolder,
     RunHeader,
-    in_use,
     is_complete,
-    is_deployment,
-    read_header,
+    is_deployment_folder,
     read_rounds,
     read_run,
+    read_run_header,
+    run_folder_in_use,
 )
 from fedtide.runs.manifest import (
     UNKNOWN_PATH,
     data_digest,
-    identity,
     policy_files,
     provenance,
+    run_identity,
     trainer_name,
 )
-from fedtide.runs.record import Costs, Ledger, RoundRecord, Scores, costs, round_record
+from fedtide.runs.record import Costs, Ledger, RoundRecord, Scores, record_costs, round_record
 
 __all__ = [
     "UNKNOWN_PATH",
@@ -43,17 +43,17 @@ __all__ = [
     "RunFolder",
     "RunHeader",
     "Scores",
-    "costs",
     "data_digest",
-    "identity",
-    "in_use",
     "is_complete",
-    "is_deployment",
+    "is_deployment_folder",
     "policy_files",
     "provenance",
-    "read_header",
     "read_rounds",
     "read_run",
+    "read_run_header",
+    "record_costs",
     "round_record",
+    "run_folder_in_use",
+    "run_identity",
     "trainer_name",
 ]

@@ -15,13 +15,13 @@ from pydantic import ValidationError
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.core.files import machine_fault
+from fedtide.core.files import file_fault
 from fedtide.core.versioned import VersionedArray
 from fedtide.core.yaml12 import shown
 from fedtide.engine.step import ServerState
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.runs.manifest import Manifest
-from fedtide.runs.record import problem
+from fedtide.runs.record import record_problem
 from fedtide.types import Ints, Memory, Vector
 
 
@@ -40,15 +40,15 @@ class Checkpoint(NamedTuple):
 def checkpoint_bytes(state: ServerState, manifest: Manifest) -> memoryview:
     """Return a checkpoint as a file: named arrays, as `numpy.savez` writes them to the byte."""
     versions = sorted(state.models)
-    return archive(
+    return _archive(
         {
             "manifest": manifest.model_dump_json(),
             "version": state.version,
             "versions": np.array(versions, np.int64),
             "models": [state.models[version] for version in versions],
-            "behind": narrow(state.version - np.array(state.held)),  # versions behind the newest [N]
-            "uploads": narrow(np.array(state.uploads)),
-            **to_arrays(state.memory, state.devices),
+            "behind": narrow_for_checkpoint(state.version - np.array(state.held)),  # versions behind the newest [N]
+            "uploads": narrow_for_checkpoint(np.array(state.uploads)),
+            **_to_arrays(state.memory, state.devices),
         }
     )
 
@@ -68,10 +68,10 @@ def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
             if vectors.dtype != np.float32 or vectors.ndim != 2:
                 raise ValueError("its models are no vectors of float32")
             models = dict(zip(saved["versions"].tolist(), vectors, strict=True))
-            memory, devices = from_arrays({name: saved[name] for name in saved.files if "/" in name})
+            memory, devices = _from_arrays({name: saved[name] for name in saved.files if "/" in name})
             version, count = int(saved["version"]), experiment.fleet.num_devices
-            held = VersionedArray(version - widened(saved["behind"], count))
-            uploads = VersionedArray(widened(saved["uploads"], count))
+            held = VersionedArray(version - _widened(saved["behind"], count))
+            uploads = VersionedArray(_widened(saved["uploads"], count))
             if version not in models or not {*held.tally} <= {*models}:
                 raise ValueError("it lacks a model that is needed")
             return Checkpoint(ServerState(version, models, held, uploads, memory, devices), manifest)
@@ -80,7 +80,7 @@ def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
     except (RunFolderError, MemoryError):
         raise
     except Exception as error:  # a damaged archive raises a dozen kinds, from OSError to tokenize.TokenError
-        raise unreadable(path, error, "restore it or start in a new folder") from error
+        raise unreadable_checkpoint(path, error, "restore it or start in a new folder") from error
 
 
 def check_saved_model(folder: Path, saved: Checkpoint) -> None:
@@ -93,14 +93,14 @@ def check_saved_model(folder: Path, saved: Checkpoint) -> None:
             raise ValueError("it is not the model of the checkpoint")
     except Exception as error:  # as above
         remedy = f"remove it and make it again from the checkpoint with `fedtide resume {folder}`"
-        raise unreadable(path, error, remedy) from error
+        raise unreadable_checkpoint(path, error, remedy) from error
 
 
-def unreadable(path: Path, error: Exception, remedy: str) -> RunFolderError:
+def unreadable_checkpoint(path: Path, error: Exception, remedy: str) -> RunFolderError:
     """Return the one line for a file that the machine does not let us read, or that is damaged."""
     if isinstance(error, OSError) and error.errno:
-        return machine_fault(path, "read", error)
-    text = problem(error) if isinstance(error, ValidationError) else " ".join(str(error).split())
+        return file_fault(path, "read", error)
+    text = record_problem(error) if isinstance(error, ValidationError) else " ".join(str(error).split())
     if "pickle" in text:  # NumPy advises to load pickles, which would run whatever is in them
         text = "it is not a file of plain NumPy arrays"
     return RunFolderError(f"{path} is damaged ({text[:200] or type(error).__name__}); {remedy}")
@@ -112,7 +112,7 @@ def unreadable(path: Path, error: Exception, remedy: str) -> RunFolderError:
 _NARROW: Final = (np.uint8, np.uint16, np.uint32, np.int64)
 
 
-def archive(arrays: Mapping[str, Any]) -> memoryview:
+def _archive(arrays: Mapping[str, Any]) -> memoryview:
     """Return the file. A list of vectors [d] is written as an array of them [v d]."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED, allowZip64=True) as made:
@@ -132,14 +132,14 @@ def _write_rows(file: Any, rows: list[npt.NDArray[Any]]) -> None:
         file.write(np.ascontiguousarray(row).view(np.uint8).data)
 
 
-def narrow(values: Ints) -> npt.NDArray[Any]:
+def narrow_for_checkpoint(values: Ints) -> npt.NDArray[Any]:
     """Return whole numbers of at least 0 in as few bytes as the largest needs [N]."""
     most = int(values.max(initial=0))
     return values.astype(next(kind for kind in _NARROW if most <= np.iinfo(kind).max))
 
 
-def widened(values: npt.NDArray[Any], num_devices: int) -> Ints:
-    """Return what `narrow` was given [N]; raise ValueError if these are no such numbers."""
+def _widened(values: npt.NDArray[Any], num_devices: int) -> Ints:
+    """Return what `narrow_for_checkpoint` was given [N]; raise ValueError if these are no such numbers."""
     if values.dtype not in _NARROW or values.shape != (num_devices,):
         raise ValueError(f"a column of {values.dtype}{list(values.shape)} is not of {num_devices} devices")
     return values.astype(np.int64)
@@ -158,7 +158,9 @@ _NAME: Final = re.compile(r"(?!.*\.npy$)[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _LONGEST: Final = 100
 
 
-def to_arrays(memory: Mapping[str, Memory], devices: Mapping[str, Mapping[int, Memory]]) -> dict[str, npt.NDArray[Any]]:
+def _to_arrays(
+    memory: Mapping[str, Memory], devices: Mapping[str, Mapping[int, Memory]]
+) -> dict[str, npt.NDArray[Any]]:
     """Return what the parts of each kind remember, of the server and of each device, as flat named arrays.
 
     The same arrays for the same memory, in whatever order it was filled; none for none, so that a kind whose memory is empty
@@ -174,8 +176,8 @@ def to_arrays(memory: Mapping[str, Memory], devices: Mapping[str, Mapping[int, M
     return found
 
 
-def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[dict[str, Memory], dict[str, dict[int, Memory]]]:
-    """Return the memory and the devices' that `to_arrays` was given; other arrays are passed over.
+def _from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[dict[str, Memory], dict[str, dict[int, Memory]]]:
+    """Return the memory and the devices' that `_to_arrays` was given; other arrays are passed over.
 
     Raise ValueError or KeyError if they do not belong together.
     """

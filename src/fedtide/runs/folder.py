@@ -22,12 +22,18 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core import yaml12
-from fedtide.core.files import is_own_file, is_there, leftovers, machine_fault, read_bytes, write_atomically
+from fedtide.core.files import file_fault, file_is_there, is_own_file, leftover_files, read_bytes, write_atomically
 from fedtide.engine.step import ServerState
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.parts import user_code
-from fedtide.runs.checkpoint import Checkpoint, check_saved_model, checkpoint_bytes, read_checkpoint, unreadable
-from fedtide.runs.manifest import Manifest, Versions, instruction_path, policy_files, versions
+from fedtide.runs.checkpoint import (
+    Checkpoint,
+    check_saved_model,
+    checkpoint_bytes,
+    read_checkpoint,
+    unreadable_checkpoint,
+)
+from fedtide.runs.manifest import Manifest, Versions, manifest_instruction_path, manifest_versions, policy_files
 from fedtide.runs.record import MOST_COLUMN_ENTRIES, Ledger, RoundRecord
 from fedtide.types import Vector
 
@@ -62,7 +68,7 @@ class RunHeader:
     @property
     def isa(self) -> str | None:
         """The instruction path on which a simulation was made; None without one (torch), or if devices trained."""
-        return None if is_there(self.path / "trace.jsonl") else self.versions.isa
+        return None if file_is_there(self.path / "trace.jsonl") else self.versions.isa
 
     def check(self, experiment: Experiment, identity: Mapping[str, str] | None = None) -> None:
         """Raise if this is another experiment, or was begun with other files, data, parts or another instruction path.
@@ -70,7 +76,7 @@ class RunHeader:
         identity: what the run would be made of here; None: not asked.
         """
         if self.digest != config.digest(experiment):
-            there, here = (config.dotted(config.dump(each)) for each in (self.experiment, experiment))
+            there, here = (config.nested_to_dotted(config.dump(each)) for each in (self.experiment, experiment))
             raise RunFolderError(
                 f"{self.path} holds another experiment ({_difference(there, here)}); choose another folder or remove it"
             )
@@ -81,7 +87,7 @@ class RunHeader:
                 "restore the file or start in a new folder"
             )
         isa = self.versions.isa
-        if isa is not None and not is_complete(self.path) and isa != instruction_path(experiment):
+        if isa is not None and not is_complete(self.path) and isa != manifest_instruction_path(experiment):
             raise RunFolderError(
                 f"{self.path} was begun on the instruction path {isa}, and another gives other bits: set FEDTIDE_ISA={isa}, "
                 "continue on such a machine, or start in a new folder"
@@ -133,11 +139,11 @@ class Run(RunHeader):
         return None if self.checkpoint is None else len(self.checkpoint.model)
 
 
-def read_header(folder: Path | str) -> RunHeader:
+def read_run_header(folder: Path | str) -> RunHeader:
     """Read what a run was begun with."""
     folder = Path(folder)
     path = folder / "experiment.yaml"
-    if not is_there(path):
+    if not file_is_there(path):
         raise RunFolderError(f"{folder} is not a run folder: it has no experiment.yaml; `fedtide run` makes one")
     for name in _FILES:  # reading a pipe might never end
         if (folder / name).exists() and not (folder / name).is_file() and not (folder / name).is_dir():
@@ -147,10 +153,10 @@ def read_header(folder: Path | str) -> RunHeader:
     begun = _read_versions(folder / "versions.json")
     try:
         tree = yaml12.parse_yaml(read_bytes(path).decode("utf-8"))
-        with user_code.search_folder(begun.files_folder):
+        with user_code.search_user_folder(begun.files_folder):
             experiment = config.experiment({} if tree is None else tree)
     except OSError as error:
-        raise machine_fault(path, "read", error) from error
+        raise file_fault(path, "read", error) from error
     except (FedtideError, ValueError) as error:
         raise RunFolderError(f"{path} is damaged or of another version: {error}; restore it") from error
     return RunHeader(folder, experiment, begun)
@@ -158,13 +164,17 @@ def read_header(folder: Path | str) -> RunHeader:
 
 def _read_versions(path: Path) -> Versions:
     beside = path.parent
-    if not is_there(path) and is_there(beside / "trace.jsonl") and not is_there(beside / "checkpoint.npz"):
+    if (
+        not file_is_there(path)
+        and file_is_there(beside / "trace.jsonl")
+        and not file_is_there(beside / "checkpoint.npz")
+    ):
         return Versions(isa=None, files={})  # a trace that was copied with its experiment alone
     try:
         return Versions.model_validate_json(read_bytes(path))
     except (OSError, ValueError, RecursionError) as error:
         remedy = "restore it (checkpoint.npz holds a copy, in `manifest`) or start in a new folder"
-        raise unreadable(path, error, remedy) from error
+        raise unreadable_checkpoint(path, error, remedy) from error
 
 
 def read_run(folder: Path | str | RunHeader) -> Run:
@@ -172,11 +182,11 @@ def read_run(folder: Path | str | RunHeader) -> Run:
 
     folder: its path, or the header that was read there.
     """
-    run = (folder if isinstance(folder, RunHeader) else read_header(folder)).read()
+    run = (folder if isinstance(folder, RunHeader) else read_run_header(folder)).read()
     if run.checkpoint is None:
         count = _rounds_bytes(run.path).count(b"\n")
         # The first round is saved at once: only a run killed in that instant has a round and no checkpoint.
-        if run.complete or (count > 1 and not is_there(run.path / "checkpoint.npz")):
+        if run.complete or (count > 1 and not file_is_there(run.path / "checkpoint.npz")):
             first = f"remove {run.path / 'model.npy'}, then " if run.complete else ""
             raise RunFolderError(
                 f"{run.path} holds {count} rounds{' and a final model' if run.complete else ''} but no checkpoint.npz to "
@@ -198,27 +208,27 @@ def _rounds_bytes(folder: Path) -> bytes:
     except FileNotFoundError:
         return b""
     except OSError as error:
-        raise machine_fault(path, "read", error) from error
+        raise file_fault(path, "read", error) from error
 
 
 def _parsed(folder: Path, content: bytes, num_devices: int = MOST_COLUMN_ENTRIES) -> list[RoundRecord]:
     try:
         return [RoundRecord.from_json(line, num_devices) for line in content.decode("utf-8").split("\n")[:-1]]
     except (ValueError, RecursionError) as error:
-        raise unreadable(folder / "rounds.jsonl", error, "rerun the experiment in a new folder") from error
+        raise unreadable_checkpoint(folder / "rounds.jsonl", error, "rerun the experiment in a new folder") from error
 
 
 def is_complete(folder: Path) -> bool:
     """Say whether a run has reached its horizon."""
-    return is_there(folder / "model.npy")
+    return file_is_there(folder / "model.npy")
 
 
-def is_deployment(folder: Path) -> bool:
+def is_deployment_folder(folder: Path) -> bool:
     """Say whether a run took place on real devices; only its own server can continue it, and only with its trace."""
-    return is_there(folder / "trace.jsonl") or is_there(folder / "deployment.json")
+    return file_is_there(folder / "trace.jsonl") or file_is_there(folder / "deployment.json")
 
 
-def in_use(path: Path) -> bool:
+def run_folder_in_use(path: Path) -> bool:
     """Say whether a process is at work in a run folder; True if that cannot be told."""
     try:
         with open(path / ".lock", "rb") as lock:
@@ -279,20 +289,20 @@ class RunFolder:
             if not is_complete(path):
                 path.mkdir(parents=True, exist_ok=True)
                 lock = _take_lock(path)  # before anything is written: two may begin at once
-            if header is None and is_there(path / "experiment.yaml"):
-                header = read_header(path)
+            if header is None and file_is_there(path / "experiment.yaml"):
+                header = read_run_header(path)
             if header is None:
                 header = _begin(path, experiment, identity, handed)
             else:
                 header.check(experiment, identity)
             if lock is not None:
-                for left_over in leftovers(path):  # of a process that was killed while it wrote
+                for left_over in leftover_files(path):  # of a process that was killed while it wrote
                     left_over.unlink(missing_ok=True)
         except BaseException as error:
             if lock is not None:
                 os.close(lock)
             if isinstance(error, OSError):
-                raise machine_fault(path, "used", error) from error
+                raise file_fault(path, "used", error) from error
             raise
         return cls(header, _lock=lock)
 
@@ -334,7 +344,7 @@ class RunFolder:
         try:
             yield
         except OSError as error:
-            fault = machine_fault(self.path / "rounds.jsonl", "written", error)
+            fault = file_fault(self.path / "rounds.jsonl", "written", error)
             raise RunFolderError(f"{fault}; what was saved is good: resume the run") from error
 
     def checkpoint(self) -> None:
@@ -384,7 +394,7 @@ def _refuse_other_files(path: Path) -> None:
     """
     names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
     others = [name for name in names if name != "versions.json" and not name.startswith(".")]
-    if others and not is_there(path / "experiment.yaml"):
+    if others and not file_is_there(path / "experiment.yaml"):
         raise RunFolderError(f"{path} is not empty and holds no run; choose an empty or new folder")
 
 
@@ -392,7 +402,7 @@ def _begin(
     path: Path, experiment: Experiment, identity: Mapping[str, str] | None, handed: tuple[str, ...]
 ) -> RunHeader:
     """Begin a run: experiment.yaml comes last, so that a folder that has it is whole."""
-    found = versions(experiment)
+    found = manifest_versions(experiment)
     has_files = found["files"] or any(is_own_file(tracker.name) for tracker in experiment.tracker)
     beside = quote(os.fsencode(user_code.user_code_folder())) if has_files else None
     made_of = None if identity is None else dict(identity)

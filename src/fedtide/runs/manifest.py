@@ -28,17 +28,17 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.config.effort import LARGE_FLEET_DEVICES
+from fedtide.config.workload import LARGE_FLEET_DEVICES
 from fedtide.core.files import is_own_file
-from fedtide.data.fetch import folder_digest
-from fedtide.data.holdings import is_virtual
+from fedtide.data.fetch import fetched_folder_digest
+from fedtide.data.holdings import has_virtual_holdings
 from fedtide.devices.fleet import Fleet
-from fedtide.engine.system import System, make_channel, make_coverage, make_part
+from fedtide.engine.system import System, make_channel, make_coverage, make_system_part
 from fedtide.learning.model import Model
-from fedtide.learning.trainer import backend
+from fedtide.learning.trainer import trainer_backend
 from fedtide.parts import checks, user_code
-from fedtide.parts.user_code import file_digest, source_digest
-from fedtide.timeline.clock import Ticks, span_of, start_times
+from fedtide.parts.user_code import user_file_digest, user_source_digest
+from fedtide.timeline.clock import Ticks, clock_span, start_times
 from fedtide.types import Dataset
 
 UNKNOWN_PATH = "unknown"
@@ -76,7 +76,7 @@ class Manifest(BaseModel):
     versions: Versions
 
 
-def versions(experiment: Experiment) -> dict[str, Any]:
+def manifest_versions(experiment: Experiment) -> dict[str, Any]:
     """Return what a result may depend on besides the experiment: packages, instruction path, the user's own files."""
     found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
     for package in ("fedtide", "numpy", "scipy", "torch"):
@@ -84,22 +84,22 @@ def versions(experiment: Experiment) -> dict[str, Any]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = None
-    found["isa"] = instruction_path(experiment)
+    found["isa"] = manifest_instruction_path(experiment)
     # The kernel's expf and log are the platform's.
     found["libm"] = " ".join(platform.libc_ver()).strip() or f"{platform.system()} {platform.release()}"
-    return {**found, "files": policy_files(experiment), "commit": commit()}
+    return {**found, "files": policy_files(experiment), "commit": _commit()}
 
 
 def provenance(experiment: Experiment) -> dict[str, Any]:
     """Return the versions and the date (UTC): what a stored result carries."""
-    return {**versions(experiment), "date": datetime.now(UTC).isoformat(timespec="seconds")}
+    return {**manifest_versions(experiment), "date": datetime.now(UTC).isoformat(timespec="seconds")}
 
 
-def instruction_path(experiment: Experiment) -> str | None:
+def manifest_instruction_path(experiment: Experiment) -> str | None:
     """Return the path on which this machine would train an experiment; None if another package trains."""
-    from fedtide.learning.native import isa  # planning does without the kernel
+    from fedtide.learning.native import native_isa  # planning does without the kernel
 
-    return isa() if backend(experiment.learning.trainer) == "native" else None
+    return native_isa() if trainer_backend(experiment.learning.trainer) == "native" else None
 
 
 def policy_files(experiment: Experiment) -> dict[str, str]:
@@ -107,14 +107,14 @@ def policy_files(experiment: Experiment) -> dict[str, str]:
 
     So of a data folder, if what it holds is known by no checksum of ours.
     """
-    own = {name: digest for name in config.own_files(experiment).values() if (digest := source_digest(name))}
-    own |= {place: file_digest(place) for place in config.experiment_argument_files(experiment).values()}
-    held = folder_digest(experiment.part("data").name, experiment.data.folder)
+    own = {name: digest for name in config.own_file_keys(experiment).values() if (digest := user_source_digest(name))}
+    own |= {place: user_file_digest(place) for place in config.experiment_argument_files(experiment).values()}
+    held = fetched_folder_digest(experiment.part("data").name, experiment.data.folder)
     return own if held is None else {**own, "data.folder": held}
 
 
 @functools.cache
-def commit() -> str | None:
+def _commit() -> str | None:
     """Return the commit that this code was checked out at, with a + if it was changed since; None outside a checkout."""
     folder = Path(__file__).parent
     try:
@@ -135,13 +135,13 @@ def _git(folder: Path, *words: str) -> str:
 # What a simulation is made of besides its experiment.
 
 
-def identity(system: System, trainer: Any) -> dict[str, str]:
+def run_identity(system: System, trainer: Any) -> dict[str, str]:
     """Return what a run is made of, by part: digests of numbers, names of objects."""
     policies = {**system.policy._asdict(), "codec": system.codec}
     own_model = is_own_file(system.experiment.learning.model.name)
     return {
         "data": data_digest(system.dataset),
-        "fleet": fleet_digest(system.fleet),
+        "fleet": _fleet_digest(system.fleet),
         "timeline": _timeline_digest(system),
         "policies": "; ".join(f"{kind}={_described(policy)}" for kind, policy in policies.items()),
         "model": repr(system.model) if isinstance(system.model, Model) else _type_label(system.model, own_model),
@@ -156,7 +156,7 @@ def _timeline_digest(system: System) -> str:
     if not isinstance(ticks, Ticks) or system.fleet.num_devices <= LARGE_FLEET_DEVICES:
         columns = (column for tick in ticks for column in (tick.ready, tick.start))
         return _digest(chain([start_times(ticks)[2:], np.array([symbols])], columns))
-    span, seen, rows = span_of(ticks), [], 0
+    span, seen, rows = clock_span(ticks), [], 0
     for tick in ticks:
         seen += [np.array([tick.time]), tick.ready, tick.start]
         rows += 1 + len(tick.ready)
@@ -171,16 +171,16 @@ def _replaced(system: System) -> dict[str, str]:
     found = {"channel": system.channel, "allocation": system.allocation, "energy": system.energy}
     named = {
         "channel": make_channel(experiment, make_coverage(experiment)),
-        **{kind: make_part(experiment, kind) for kind in ("allocation", "energy")},
+        **{kind: make_system_part(experiment, kind) for kind in ("allocation", "energy")},
     }
     texts = {kind: _described(part) for kind, part in found.items()}
     return {kind: text for kind, text in texts.items() if text != _described(named[kind])}
 
 
-def fleet_digest(fleet: Fleet) -> str:
+def _fleet_digest(fleet: Fleet) -> str:
     """Return the SHA-256 of what devices take and hold; of virtual holdings, what devices spread over the fleet hold."""
     held, some = fleet.partition, range(len(fleet.partition))
-    if is_virtual(held):
+    if has_virtual_holdings(held):
         some = some[:: max(len(held) // _MOST_ASKED, 1)]
     counts = fleet.label_counts if len(some) == len(held) else fleet.label_counts[np.array(some)]
     return _digest([fleet.duration, fleet.num_samples, counts, *(held[device] for device in some)])

@@ -18,12 +18,12 @@ import numpy.typing as npt
 from pydantic import ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from fedtide.core.yaml12 import shown
-from fedtide.devices.energy import Energy, counted
+from fedtide.devices.energy import Energy, energy_is_counted
 from fedtide.engine.step import Info
 from fedtide.engine.system import MODEL_BITS, System
 from fedtide.learning.trainer import LocalWork, samples_per_training
-from fedtide.radio.downlink import is_shared
-from fedtide.radio.over_the_air import separate
+from fedtide.radio.downlink import downlink_is_shared
+from fedtide.radio.over_the_air import is_not_over_the_air
 from fedtide.schedule.label_variance import label_variance
 from fedtide.types import Ints, documented
 
@@ -86,7 +86,7 @@ class RoundRecord(NamedTuple):
     def to_json(self) -> str:
         """Return one line of JSON."""
         tree = {"format": ROUND_FORMAT, **self._asdict(), "ledger": self.ledger._asdict()}
-        tree |= {name: write_column(tree[name]) for name in _COLUMNS}
+        tree |= {name: _write_column(tree[name]) for name in _COLUMNS}
         return json.dumps(tree, separators=(",", ":"))
 
     @classmethod
@@ -98,11 +98,11 @@ class RoundRecord(NamedTuple):
         kind = tree.pop("format", None)
         if kind != ROUND_FORMAT or type(kind) is not int:
             raise ValueError(f"a round of format {shown(kind, 40)}; this fedtide reads format {ROUND_FORMAT}")
-        tree |= {name: read_column(tree[name], num_devices) for name in _COLUMNS if name in tree}
+        tree |= {name: _read_column(tree[name], num_devices) for name in _COLUMNS if name in tree}
         try:
             record = _reader().validate_python(tree)
         except ValidationError as error:
-            raise ValueError(problem(error)) from None
+            raise ValueError(record_problem(error)) from None
         record._check(num_devices)
         return record
 
@@ -126,7 +126,7 @@ def _reader() -> TypeAdapter[RoundRecord]:
     return TypeAdapter(RoundRecord, config=ConfigDict(strict=True))
 
 
-def problem(error: ValidationError) -> str:
+def record_problem(error: ValidationError) -> str:
     """Say in one line what is wrong with a stored value: the first thing that was found."""
     first = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'it'}={shown(first['input'], 40)}: {first['msg']}"
@@ -174,16 +174,16 @@ class Costs:
         return math.fsum(self.energy(self.seed, info.rows.device, samples, sent))  # in any order the same
 
 
-def costs(system: System, num_parameters: int) -> Costs:
+def record_costs(system: System, num_parameters: int) -> Costs:
     """Return the costs of a system whose models have so many parameters."""
     return Costs(
         work=system.work,
         seed=system.experiment.seed,
         model_bits=MODEL_BITS * num_parameters,
-        shared=is_shared(system.downlink),
+        shared=downlink_is_shared(system.downlink),
         symbol_rate=system.experiment.radio.symbol_rate,
-        energy=system.energy if counted(system.energy) else None,
-        at_once=not separate(system.access),
+        energy=system.energy if energy_is_counted(system.energy) else None,
+        at_once=not is_not_over_the_air(system.access),
     )
 
 
@@ -237,19 +237,19 @@ def round_record(info: Info, scores: Scores, ledger: Ledger, costs: Costs, names
 # so that zlib finds them alike.
 
 
-def write_column(values: Sequence[Any]) -> Sequence[Any] | str:
+def _write_column(values: Sequence[Any]) -> Sequence[Any] | str:
     """Return a list as a record has it: packed if it is long and of one kind of number, else as it is."""
     if len(values) <= SHORT_COLUMN_ENTRIES:
         return values
     kinds = set(map(type, values))
     if kinds == {float}:
-        return pack_column(np.array(values, np.float64))
+        return _pack_column(np.array(values, np.float64))
     if kinds == {int} and min(values) >= -_EXACT and max(values) < _EXACT:
-        return pack_column(np.array(values, np.int64))
+        return _pack_column(np.array(values, np.int64))
     return values
 
 
-def pack_column(values: npt.NDArray[Any]) -> str:
+def _pack_column(values: npt.NDArray[Any]) -> str:
     """Return a column [m] of int64 or float64 as text."""
     whole = values.dtype.kind == "i"
     numbers = (_differences(values) if whole else values).astype("<i8" if whole else "<f8")
@@ -260,15 +260,15 @@ def pack_column(values: npt.NDArray[Any]) -> str:
     return f"{numbers.dtype.str}:{base64.b64encode(content).decode()}"
 
 
-def read_column(value: Any, most: int = MOST_COLUMN_ENTRIES) -> list[Any]:
-    """Return the list that `write_column` was given; raise ValueError if it is none, or longer than `most`."""
-    found: list[Any] = value if isinstance(value, list) else unpack_column(value, most).tolist()
+def _read_column(value: Any, most: int = MOST_COLUMN_ENTRIES) -> list[Any]:
+    """Return the list that `_write_column` was given; raise ValueError if it is none, or longer than `most`."""
+    found: list[Any] = value if isinstance(value, list) else _unpack_column(value, most).tolist()
     if len(found) > most:
         raise ValueError(f"a column has {len(found):,} entries, and {most:,} are the most")
     return found
 
 
-def unpack_column(text: Any, most: int = MOST_COLUMN_ENTRIES) -> npt.NDArray[Any]:
+def _unpack_column(text: Any, most: int = MOST_COLUMN_ENTRIES) -> npt.NDArray[Any]:
     """Return a packed column [m]; raise ValueError if it is none, or longer than `most`: a bomb is not unpacked."""
     found = _PACKED.fullmatch(text) if isinstance(text, str) else None
     if found is None:

@@ -49,9 +49,9 @@ class Result(NamedTuple):
         test_accuracy, test_loss, train_loss (NaN where not measured); and what was spent up to then: symbols, bits,
         samples_used, samples_trained.
         """
-        from fedtide.report.notebook import columns_of, frame, round_rows
+        from fedtide.report.notebook import notebook_columns, notebook_frame, notebook_round_rows
 
-        return frame(columns_of(round_rows(self.rounds)))
+        return notebook_frame(notebook_columns(notebook_round_rows(self.rounds)))
 
     def uploads(self) -> Any:
         """Return one row per upload, as `frame` does.
@@ -59,9 +59,9 @@ class Result(NamedTuple):
         index, time, device, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, overhead_bits, num_kept
         (elements), weight and lost (whether it was sent and did not arrive).
         """
-        from fedtide.report.notebook import frame, upload_columns
+        from fedtide.report.notebook import notebook_frame, notebook_upload_columns
 
-        return frame(upload_columns(self.rounds))
+        return notebook_frame(notebook_upload_columns(self.rounds))
 
     def summary(self) -> dict[str, Any]:
         """Return summary metrics as a dict."""
@@ -98,9 +98,9 @@ class Result(NamedTuple):
         return f"<Result {self._label()}: {', '.join(words)}>"
 
     def _label(self) -> str:
-        from fedtide.plot.run import describe
+        from fedtide.plot.run import describe_run
 
-        text = describe(self.experiment).replace("$\\gamma$", "γ")
+        text = describe_run(self.experiment).replace("$\\gamma$", "γ")
         return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
     def _repr_html_(self) -> str:
@@ -112,12 +112,12 @@ class Result(NamedTuple):
         summary = self.summary()
         texts = {**summary_texts(summary), "simulated time": f"{summary['time']:g}"}
         texts["aggregations"] += "" if self.complete else ", not complete"
-        facts = notebook.facts((name, texts[name]) for name in _CARD)
+        facts = notebook.notebook_facts((name, texts[name]) for name in _CARD)
         if summary["final_accuracy"] is None:
-            return notebook.card(self._label(), facts)
+            return notebook.notebook_card(self._label(), facts)
         with inline_figure(4.2, 2.4) as figure:
             draw_run(figure.subplots(), self.experiment, self.rounds, "test_accuracy")
-            return notebook.card(self._label(), facts, figure)
+            return notebook.notebook_card(self._label(), facts, figure)
 
 
 # Reading a run back from its folder.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from fedtide.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedtide.schedule.schedulers import looks_back
+    from fedtide.schedule.schedulers import scheduler_looks_back
 
-__all__ = ["looks_back"]
+__all__ = ["scheduler_looks_back"]
 
-__getattr__ = lazy_names(__name__, schedulers="looks_back")
+__getattr__ = lazy_names(__name__, schedulers="scheduler_looks_back")

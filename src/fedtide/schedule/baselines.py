@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import numpy as np
 
 from fedtide.parts.arguments import arg
-from fedtide.schedule.schedulers import by_weight, largest, largest_by_lot
+from fedtide.schedule.schedulers import schedule_by_weight, schedule_largest, schedule_largest_by_lot
 from fedtide.types import Candidates, Floats, Ints, Memory, Rng
 
 # picked at t: the first R ready devices in the cyclic order q+1, q+2, ..., N-1, 0, ..., q;   q <- the last of them
@@ -57,7 +57,7 @@ class ProportionalFair:
         kept, device = 1 - 1 / self.window, candidates.device
         idle = max(candidates.tick - int(memory["tick"]) - 1, 0)
         rate = np.maximum(memory["rate"] * kept**idle, _LEAST)
-        picked = largest(candidates.capacity / rate[device], limit)
+        picked = schedule_largest(candidates.capacity / rate[device], limit)
         rate *= kept
         rate[device[picked]] += candidates.capacity[picked] / self.window
         return picked, {"rate": rate, "tick": np.array(candidates.tick, np.int64)}
@@ -75,7 +75,7 @@ class Threshold:
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
         """Cut, then sort by C_k(t)."""
         strong = np.flatnonzero(candidates.capacity >= self.least)
-        return strong[largest(candidates.capacity[strong], limit)]
+        return strong[schedule_largest(candidates.capacity[strong], limit)]
 
 
 # In place of the paper's hard cut at the N/2 best channels, for Pi with T samples of c labels:
@@ -153,7 +153,7 @@ def _without(value: Floats, members: list[int]) -> Floats:
 # p_k = (1 + arrived) / (1 + granted): probability that an upload arrives, of what the server has seen of device k.
 
 
-def index(age: Floats | Ints, weight: Floats | Ints, success: Floats) -> Floats:
+def _whittle_index(age: Floats | Ints, weight: Floats | Ints, success: Floats) -> Floats:
     """Return I_k of ages >= 1, weights and probabilities in (0, 1] [m]."""
     return np.asarray(weight * success / 2 * age * (age + 2 / success - 1))
 
@@ -176,7 +176,7 @@ class WhittleAge:
         memory["arrived"][device[came]] = uploads[came]
         success = np.minimum((1 + memory["arrived"][device]) / (1 + memory["granted"][device]), 1.0)
         age = np.maximum(tick - memory["arrived_at"][device], 1)
-        picked = largest_by_lot(index(age, candidates.num_samples, success), limit, device, rng)
+        picked = schedule_largest_by_lot(_whittle_index(age, candidates.num_samples, success), limit, device, rng)
         memory["granted_at"][device[picked]] = tick
         memory["granted"][device[picked]] += 1
         return picked, memory
@@ -219,7 +219,7 @@ class DriftPlusPenalty:
         can = np.flatnonzero(np.isfinite(energy))  # no energy is enough for a dead link
         with np.errstate(over="ignore"):
             score = self.value * self._gain(candidates)[can] - queue[device[can]] * energy[can]
-        best = largest_by_lot(score, limit, device[can], rng)
+        best = schedule_largest_by_lot(score, limit, device[can], rng)
         picked = can[best[score[best] > 0]]
         queue[device[picked]] += energy[picked]
         return picked, {"queue": np.maximum(queue - self.budget, 0.0), "tick": np.array(tick, np.int64)}
@@ -253,8 +253,8 @@ class MaxLoss:
         """Draw, then sort by loss."""
         assert candidates.loss is not None
         count = max(2 * limit if self.drawn is None else self.drawn, limit)
-        pool = np.sort(by_weight(candidates.num_samples, count, rng))
-        return pool[largest(candidates.loss[pool], limit)]
+        pool = np.sort(schedule_by_weight(candidates.num_samples, count, rng))
+        return pool[schedule_largest(candidates.loss[pool], limit)]
 
 
 # Lai, Zhu, Madhyastha and Chowdhury, "Oort: efficient federated learning via guided participant selection" (OSDI 2021), alg. 1:
@@ -298,8 +298,8 @@ class Oort:
             util_of_last = np.sort(util)[-count]
             admitted = util >= self.cutoff * util_of_last
             old, util = old[admitted], util[admitted]
-        drawn = largest(util, count) if len(util) == count else by_weight(util, count, rng)
-        picked = np.concatenate([old[drawn], new[by_weight(1 / (candidates.age[new] + 1.0), explored, rng)]])
+        drawn = schedule_largest(util, count) if len(util) == count else schedule_by_weight(util, count, rng)
+        picked = np.concatenate([old[drawn], new[schedule_by_weight(1 / (candidates.age[new] + 1.0), explored, rng)]])
         memory["last"][device[picked]] = tick
         return picked, memory
 

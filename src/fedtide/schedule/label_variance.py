@@ -33,7 +33,7 @@ def label_variance(label_counts: Ints) -> float:
     return float(((total - total.mean()) ** 2).sum()) if len(label_counts) else 0.0
 
 
-def minimise(label_counts: Ints, size: int, rng: Rng) -> tuple[Ints, bool]:
+def minimise_label_variance(label_counts: Ints, size: int, rng: Rng) -> tuple[Ints, bool]:
     """Return the `size` rows of label_counts [m c] with the least Omega, ascending, and whether that is proved.
 
     Among equals the set that is first in lexicographic order wins where all subsets are enumerated; beyond that, greedy
@@ -42,27 +42,27 @@ def minimise(label_counts: Ints, size: int, rng: Rng) -> tuple[Ints, bool]:
     >>> minimise(np.array([[9, 0], [8, 1], [0, 9], [5, 5]]), 2, np.random.default_rng(0))
     (array([0, 2]), True)
     """
-    exact = enumerated(label_counts, size)
+    exact = _enumerated(label_counts, size)
     if exact is not None:
         return exact, True
-    counts, coarse = manageable(label_counts, size)
+    counts, coarse = _manageable(label_counts, size)
     totals = counts.sum(axis=1)
     # Omega >= rest (c - rest) / c for whole counts with one total, rest = total mod c; reached = c^2 Omega.
     num_labels = counts.shape[1]
     rest = size * int(totals[0]) % num_labels if np.all(totals == totals[0]) else 0
     enough = rest * (num_labels - rest) * num_labels
-    picked, reached = search(counts, size, rng, SWAP_RESTARTS, enough)
+    picked, reached = _search(counts, size, rng, SWAP_RESTARTS, enough)
     return picked, reached <= enough and not coarse
 
 
-def enumerated(label_counts: Ints, size: int) -> Ints | None:
+def _enumerated(label_counts: Ints, size: int) -> Ints | None:
     """Return the best `size` rows of label_counts [m c], the first in lexicographic order; None: there are too many subsets."""
     num_rows = len(label_counts)
     if size >= num_rows:
         return np.arange(num_rows)
     if not _few(num_rows, min(size, num_rows - size)):
         return None
-    return _enumerate(centred(label_counts).astype(np.float64), size)
+    return _enumerate(_centred(label_counts).astype(np.float64), size)
 
 
 def _few(width: int, size: int) -> bool:
@@ -132,7 +132,7 @@ _MOST_SWAPS: Final = 4_000_000  # that all starts together may choose from: with
 MOST_ROWS: Final = 23_170  # more candidates are sampled: looking at every swap takes too long
 
 
-def manageable(label_counts: Ints, size: int) -> tuple[Ints, bool]:
+def _manageable(label_counts: Ints, size: int) -> tuple[Ints, bool]:
     """Return counts whose sums have squares below 2^62, halved as often as it takes, and whether that was necessary."""
     num_labels = label_counts.shape[1]
     widest = max(abs(int(label_counts.min())), abs(int(label_counts.max())))
@@ -142,23 +142,23 @@ def manageable(label_counts: Ints, size: int) -> tuple[Ints, bool]:
     return (label_counts >> halvings if halvings else label_counts), halvings > 0
 
 
-def centred(label_counts: Ints) -> Ints:
+def _centred(label_counts: Ints) -> Ints:
     """Return v_k = c b_k - sum_j b_k^j [m c]."""
     counts = np.asarray(label_counts, np.int64)
     return np.ascontiguousarray(counts.shape[1] * counts - counts.sum(axis=1, keepdims=True))
 
 
-def search(label_counts: Ints, size: int, rng: Rng, restarts: int, enough: int) -> tuple[Ints, int]:
+def _search(label_counts: Ints, size: int, rng: Rng, restarts: int, enough: int) -> tuple[Ints, int]:
     """Return the best `size` rows of label_counts [m c] that swaps find, ascending, and their c^2 Omega.
 
     restarts: starts at most, the first one greedy, the others random. enough: no set is below, so what reaches it is taken.
     """
     if len(label_counts) > MOST_ROWS:
-        return sampled(label_counts, size, rng, enough)
-    return native.descend(centred(label_counts), size, random_starts(len(label_counts), size, rng, restarts), enough)
+        return _sampled(label_counts, size, rng, enough)
+    return native.descend(_centred(label_counts), size, _random_starts(len(label_counts), size, rng, restarts), enough)
 
 
-def random_starts(num_rows: int, size: int, rng: Rng, restarts: int) -> npt.NDArray[np.bool_]:
+def _random_starts(num_rows: int, size: int, rng: Rng, restarts: int) -> npt.NDArray[np.bool_]:
     """Return which rows are members at first, besides the greedy set: restarts - 1 times, or less [n m]."""
     starts = max(1, min(restarts, _MOST_SWAPS // (size * (num_rows - size))))
     member = np.zeros((starts, num_rows), bool)
@@ -178,10 +178,10 @@ _VISITS: Final = 16_000  # of members, at most
 _KEPT_SWAPS: Final = 2048  # that did not help, of which pairs are tried
 
 
-def sampled(label_counts: Ints, size: int, rng: Rng, enough: int) -> tuple[Ints, int]:
+def _sampled(label_counts: Ints, size: int, rng: Rng, enough: int) -> tuple[Ints, int]:
     """Return `size` rows of label_counts [m c] with small Omega, ascending, and their c^2 Omega. enough: no set is below."""
     order = rng.permutation(len(label_counts))[: size + _SAMPLED_OTHERS]
-    rows = centred(label_counts[order])
+    rows = _centred(label_counts[order])
     picked, reached = native.sample(rows, size, enough, _BLOCK, _VISITS, _KEPT_SWAPS)
     return np.sort(order[picked]), reached
 
@@ -212,7 +212,7 @@ _ROUNDING_CELLS: Final = 40_000  # m R: beyond that one total is asked for, as n
 _MOST_ODD: Final = 8  # rows that a divisor of the others need not divide
 
 
-def rounding(label_counts: Ints, size: int) -> int:
+def _rounding(label_counts: Ints, size: int) -> int:
     """Return a c^2 Omega that no `size` rows of label_counts [m c] are below."""
     num_labels = int(label_counts.shape[1])
     common = _common(label_counts)
@@ -309,24 +309,24 @@ class Certified(NamedTuple):
         return self.gap == 0
 
 
-def certify(label_counts: Ints, size: int, rng: Rng, steps: int = STEPS) -> Certified:
+def certify_label_variance(label_counts: Ints, size: int, rng: Rng, steps: int = STEPS) -> Certified:
     """Return the best `size` rows of label_counts [m c] that are found, and what is proved of them.
 
     steps: of random swaps (a fifth of them) and of the tree. A step is a member compared with up to 32 others, or a node.
     """
-    picked = enumerated(label_counts, size)
+    picked = _enumerated(label_counts, size)
     if picked is not None:
         return _certified(label_counts, picked, None)
-    counts, coarse = manageable(label_counts, size)
-    rows, bound = centred(counts), rounding(counts, size)
+    counts, coarse = _manageable(label_counts, size)
+    rows, bound = _centred(counts), _rounding(counts, size)
     if len(rows) > MOST_ROWS:
-        picked, reached = sampled(counts, size, rng, bound)
-        bound = max(bound, separation(rows, size)) if reached > bound else bound
+        picked, reached = _sampled(counts, size, rng, bound)
+        bound = max(bound, _separation(rows, size)) if reached > bound else bound
         return _certified(label_counts, picked, 0 if coarse else bound)
-    starts, seed = random_starts(len(rows), size, rng, CERTIFIED_RESTARTS), int(rng.integers(1 << 62))
+    starts, seed = _random_starts(len(rows), size, rng, CERTIFIED_RESTARTS), int(rng.integers(1 << 62))
     picked, reached = _disturbed(rows, size, starts[:_FIRST], bound, seed, steps // 20)
     if reached > bound:
-        bound = max(bound, separation(rows, size))
+        bound = max(bound, _separation(rows, size))
         other = _disturbed(rows, size, starts[_FIRST:], bound, seed + 1, steps // 5 - steps // 20)
         picked, reached = min((picked, reached), other, key=lambda found: found[1])
     if reached > bound and len(rows) * size <= _TREE_CELLS:
@@ -347,7 +347,7 @@ def _disturbed(
     return native.disturb(rows, size, member, enough, seed, steps)
 
 
-def separation(rows: Ints, size: int) -> int:
+def _separation(rows: Ints, size: int) -> int:
     """Return a c^2 Omega that no `size` rows v_k [m c] are below, by a direction that keeps all of them from the origin."""
     below, square = map(int, native.separate(rows, size, max(1, min(100, _LOOKED_AT // rows.size))))
     return -(-(below**2) // square) if below > 0 else 0

@@ -4,7 +4,7 @@ It returns at most min(limit, m) distinct positions, or a `Selection` to say mor
 `candidates.update_sq_norm` says `needs = ("update_sq_norm",)`; then every ready device is trained first. One whose
 choice depends on who was chosen before (`candidates.missed`) sets `looks_back = True`. The schedulers here, the paper's and its
 baselines, break ties in favour of the lower device number, on which stored numbers depend. Schedulers whose scores are often
-equal draw lots (`largest_by_lot`).
+equal draw lots (`schedule_largest_by_lot`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 
 from fedtide import columns
 from fedtide.parts.arguments import arg
-from fedtide.parts.checks import remembers
-from fedtide.schedule.label_variance import STEPS, certify, label_variance, minimise
+from fedtide.parts.checks import part_remembers
+from fedtide.schedule.label_variance import STEPS, certify_label_variance, label_variance, minimise_label_variance
 from fedtide.types import Candidates, Floats, Ints, Rng, Selection
 
 
-def by_weight(weight: Floats | Ints, count: int, rng: Rng) -> Ints:
+def schedule_by_weight(weight: Floats | Ints, count: int, rng: Rng) -> Ints:
     """Draw `count` positions without replacement, each next one with a probability proportional to its weight [m] >= 0.
 
     Exponential clocks of rate w_k: the first to ring is k with probability w_k / sum w, and so is the next among those left
@@ -44,12 +44,12 @@ class Scheduler(Protocol):
         ...
 
 
-def looks_back(scheduler: Scheduler) -> bool:
+def scheduler_looks_back(scheduler: Scheduler) -> bool:
     """Say whether what a scheduler chooses depends on earlier ticks: it says so, or it has memory."""
-    return bool(getattr(scheduler, "looks_back", False)) or remembers(scheduler)
+    return bool(getattr(scheduler, "looks_back", False)) or part_remembers(scheduler)
 
 
-def largest(value: Floats | Ints, count: int) -> Ints:
+def schedule_largest(value: Floats | Ints, count: int) -> Ints:
     """Return the positions of the `count` largest values, the earlier position first among equals.
 
     >>> largest(np.array([3, 9, 5, 9]), 3)
@@ -59,13 +59,13 @@ def largest(value: Floats | Ints, count: int) -> Ints:
     return top[np.argsort(-value[top], kind="stable")]
 
 
-def largest_by_lot(value: Floats | Ints, count: int, device: Ints, rng: Rng) -> Ints:
+def schedule_largest_by_lot(value: Floats | Ints, count: int, device: Ints, rng: Rng) -> Ints:
     """Return the positions of the `count` largest values; equals come in the order of numbers drawn for their devices [m].
 
     rng: that of the tick. Each number depends on it and on the device alone, not on who else is ready.
     """
     lots = np.argsort(columns.uniform(int(rng.integers(2**62)), "ties", device), kind="stable")
-    return np.asarray(lots[largest(value[lots], count)])
+    return np.asarray(lots[schedule_largest(value[lots], count)])
 
 
 def _top(value: Floats | Ints, count: int) -> Ints:
@@ -80,7 +80,7 @@ def _top(value: Floats | Ints, count: int) -> Ints:
     return np.sort(np.concatenate([ahead, level]))
 
 
-def best_channels(candidates: Candidates, share: float, limit: int) -> Ints:
+def _best_channels(candidates: Candidates, share: float, limit: int) -> Ints:
     """Return the min(m, max(floor(share N), limit)) positions with the best channels, ascending."""
     return _top(candidates.capacity, max(int(share * candidates.num_devices), limit))
 
@@ -100,7 +100,7 @@ class BestChannel:
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
         """Sort by C_k(t)."""
-        return largest(candidates.capacity, limit)
+        return schedule_largest(candidates.capacity, limit)
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ class BestChannelBestNorm:
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
         """Sort by channel, then by update norm."""
         assert candidates.update_sq_norm is not None
-        pool = best_channels(candidates, self.pool_share, limit)
-        return pool[largest(candidates.update_sq_norm[pool], limit)]
+        pool = _best_channels(candidates, self.pool_share, limit)
+        return pool[schedule_largest(candidates.update_sq_norm[pool], limit)]
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ class AgeBased:
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
         """Sort by channel, then by c_k(t), which counts every tick without an upload, ready or not, and never resets."""
-        pool = best_channels(candidates, self.pool_share, limit)
-        return pool[largest(candidates.missed[pool], limit)]
+        pool = _best_channels(candidates, self.pool_share, limit)
+        return pool[schedule_largest(candidates.missed[pool], limit)]
 
 
 @dataclass(frozen=True)
@@ -148,12 +148,12 @@ class Proposed:
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Selection:
         """Pi = argmin Omega over the subsets of Pi' with min(R, m) members."""
-        pool = best_channels(candidates, self.pool_share, limit)
+        pool = _best_channels(candidates, self.pool_share, limit)
         counts = candidates.label_counts[pool]
         if self.search == "swaps":
-            chosen, proved = minimise(counts, limit, rng)
+            chosen, proved = minimise_label_variance(counts, limit, rng)
             return Selection(pool[chosen], proved)
-        found = certify(counts, limit, rng, self.time_limit)
+        found = certify_label_variance(counts, limit, rng, self.time_limit)
         metrics = {"label_variance_bound": found.bound, "label_gap": found.gap}
         return Selection(pool[found.picked], found.proved, metrics)
 
@@ -167,7 +167,7 @@ class BestOfRandomSubsets:
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Selection:
         """Draw, score, keep the best."""
-        pool = best_channels(candidates, self.pool_share, limit)
+        pool = _best_channels(candidates, self.pool_share, limit)
         drawn = [np.sort(rng.permutation(pool)[:limit]) for _ in range(self.tries)]
         return Selection(min(drawn, key=lambda chosen: label_variance(candidates.label_counts[chosen])), False)
 

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
         WHY,
         Band,
         Comparison,
-        across,
-        aligned,
-        band,
+        aligned_seeds,
+        curves_zigzag,
         difference_band,
-        diverged,
+        diverged_runs_note,
         half_width,
-        note,
-        paired,
+        mean_band,
+        mixed_pairs_note,
+        mixed_seeds_note,
+        pair_paths_summary,
         paired_difference,
-        saws,
+        paired_results,
         seeds_needed,
-        summary,
     )
     from fedtide.studies.store import Store
-    from fedtide.studies.table import Reference, effect, finite_or_none
+    from fedtide.studies.table import Reference, finite_table_value, table_effect
 
 __all__ = [
     "CONFIDENCE",
@@ -48,24 +48,24 @@ __all__ = [
     "RunResult",
     "Store",
     "Study",
-    "across",
-    "aligned",
+    "aligned_seeds",
     "amount_spent",
-    "band",
+    "curves_zigzag",
     "difference_band",
-    "diverged",
-    "effect",
+    "diverged_runs_note",
     "final_accuracy",
-    "finite_or_none",
+    "finite_table_value",
     "half_width",
     "make_study",
     "mean_accuracy",
-    "note",
-    "paired",
+    "mean_band",
+    "mixed_pairs_note",
+    "mixed_seeds_note",
+    "pair_paths_summary",
     "paired_difference",
-    "saws",
+    "paired_results",
     "seeds_needed",
-    "summary",
+    "table_effect",
 ]
 
 __getattr__ = lazy_names(
@@ -74,8 +74,9 @@ __getattr__ = lazy_names(
     results="RunResult",
     run="Outcome",
     spec="Study make_study",
-    statistics="CONFIDENCE FEWEST_SEEDS POWER WHY Band Comparison across aligned band difference_band diverged half_width note "
-    "paired paired_difference saws seeds_needed summary",
+    statistics="CONFIDENCE FEWEST_SEEDS POWER WHY Band Comparison aligned_seeds curves_zigzag difference_band "
+    "diverged_runs_note half_width mean_band mixed_pairs_note mixed_seeds_note pair_paths_summary paired_difference "
+    "paired_results seeds_needed",
     store="Store",
-    table="Reference effect finite_or_none",
+    table="Reference table_effect finite_table_value",
 )

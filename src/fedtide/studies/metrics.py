@@ -42,7 +42,7 @@ def mean_accuracy(result: RunResult) -> float:
     return float(np.concatenate([[result.chance], result.column("test_accuracy")]) @ np.diff(time) / horizon)
 
 
-def at_the_end(result: RunResult, column: str) -> float:
+def _at_the_end(result: RunResult, column: str) -> float:
     """Return a column "at the end": the mean of its evaluations in the last tenth of the horizon, or of the last one."""
     time = result.column("time")
     late = min(0.9 * result.horizon, float(time[-1]))
@@ -52,13 +52,13 @@ def at_the_end(result: RunResult, column: str) -> float:
 @_computed_once
 def final_accuracy(result: RunResult) -> float:
     """Return the test accuracy at the end."""
-    return at_the_end(result, "test_accuracy")
+    return _at_the_end(result, "test_accuracy")
 
 
 @_computed_once
 def final_train_loss(result: RunResult) -> float:
     """Return the training loss at the end."""
-    return at_the_end(result, "train_loss")
+    return _at_the_end(result, "train_loss")
 
 
 @_computed_once
@@ -121,7 +121,7 @@ UNCOUNTED: Final[Mapping[str, str]] = {
 }
 
 
-def counted(result: RunResult, column: str) -> Floats:
+def counted_metric(result: RunResult, column: str) -> Floats:
     """Return a column; what was not counted is NaN, not 0."""
     if column in UNCOUNTED and column not in result.columns:
         return np.full(len(result.columns["time"]), np.nan)
@@ -132,7 +132,7 @@ def amount_spent(result: RunResult, what: str) -> Floats:
     """Return what of something was spent up to every evaluation. Bits: payloads and what was reported before scheduling."""
     if what == "bits":
         return np.asarray(result.column("bits") + result.column("control_bits"))
-    return counted(result, what)
+    return counted_metric(result, what)
 
 
 @dataclass(frozen=True)

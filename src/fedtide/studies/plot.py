@@ -9,13 +9,29 @@ from typing import Any
 import numpy as np
 
 from fedtide.errors import FedtideError
-from fedtide.plot.charts import ACCURACY, draw_curve, draw_end, leave_room
-from fedtide.plot.figure import axis_name, legend_below, our_style, save, sheet, time_name
+from fedtide.plot.charts import ACCURACY, draw_curve, draw_end, leave_chart_room
+from fedtide.plot.figure import (
+    figure_axis_name,
+    figure_sheet,
+    figure_style,
+    figure_time_name,
+    legend_below,
+    save_figure,
+)
 from fedtide.plot.style import SCREEN, LineStyle, line_styles
 from fedtide.studies.results import COLUMNS, SeedResults
 from fedtide.studies.spec import Study
-from fedtide.studies.statistics import FEWEST_SEEDS, Band, across, aligned, band, difference_band, saws, unmeasured
-from fedtide.studies.table import Reference, references
+from fedtide.studies.statistics import (
+    FEWEST_SEEDS,
+    Band,
+    aligned_seeds,
+    curves_zigzag,
+    difference_band,
+    mean_band,
+    mixed_seeds_note,
+    unmeasured_column,
+)
+from fedtide.studies.table import Reference, table_references
 
 _ANY = (-np.inf, np.inf)
 
@@ -25,32 +41,32 @@ def check_drawable(results: SeedResults, column: str, over: str) -> None:
     for what, name in (("column", column), ("over", over)):
         if name not in COLUMNS:
             raise FedtideError(f"{what}={name!r} is not recorded; use one of {', '.join(COLUMNS)}")
-    if reason := unmeasured((run for runs in results.values() for run in runs.values()), column, over):
+    if reason := unmeasured_column((run for runs in results.values() for run in runs.values()), column, over):
         raise FedtideError(reason)
 
 
-def draw_results(
+def draw_study_results(
     figure: Any, results: SeedResults, compared: Mapping[str, Reference | None], column: str, over: str
 ) -> Any:
     """Draw the mean curves and, with enough seeds, paired differences below them; return the one or two Axes.
 
     The upper panel has no bands: what seeds have in common would widen them, and hide what the lower one shows.
     """
-    even = aligned(results)
+    even = aligned_seeds(results)
     styles, names = line_styles(even), {label: _text(label, 40) for label in even}
     gains = {
         label: gain for label, gain in _gains(results, compared, column, over).items() if gain.num_seeds >= FEWEST_SEEDS
     }
     panels = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2)) if gains else [figure.subplots()]
     for place, (label, runs) in enumerate(even.items()):
-        curve = band(list(runs.values()), column, over)
+        curve = mean_band(list(runs.values()), column, over)
         text = f"{names[label]} ({curve.num_seeds})"
         within = ACCURACY if column == "test_accuracy" else _ANY
         draw_curve(panels[0], curve.x, curve.mean, styles[label], text, None, place, len(even), within)
-    panels[0].set_ylabel(f"{axis_name(column)}, mean")
-    panels[0].legend(fontsize=8, title=across(even) or "seeds in brackets", title_fontsize=7)
+    panels[0].set_ylabel(f"{figure_axis_name(column)}, mean")
+    panels[0].legend(fontsize=8, title=mixed_seeds_note(even) or "seeds in brackets", title_fontsize=7)
     units = {run.max_duration for runs in even.values() for run in runs.values()}
-    panels[-1].set_xlabel(time_name(units == {1}) if over == "time" else axis_name(over))
+    panels[-1].set_xlabel(figure_time_name(units == {1}) if over == "time" else figure_axis_name(over))
     if gains:
         _draw_bands(panels[1], gains, styles, names)
         others = {reference.text for label in gains if (reference := compared[label]) is not None}
@@ -73,16 +89,16 @@ def draw_study(
 ) -> list[Path]:
     """Draw every variant's mean curve, its seeds and its interval, or its gain over another one; return the files.
 
-    against: as in `references`; None for the curves themselves. style: as in `plot.style`. Scores that saw are averaged over
+    against: as in `table_references`; None for the curves themselves. style: as in `plot.style`. Scores that saw are averaged over
     one T_max; differences are averages anyway.
     """
     check_drawable(results, column, over)
-    even, compared = aligned(results), references(study, against)
-    label = axis_name(column)
+    even, compared = aligned_seeds(results), table_references(study, against)
+    label = figure_axis_name(column)
     if against is None:
         every = [run for runs in results.values() for run in runs.values()]
-        smooth = column in ("test_accuracy", "test_loss", "train_loss") and saws(every, column)
-        bands = {name: band(list(runs.values()), column, over, smooth=smooth) for name, runs in even.items()}
+        smooth = column in ("test_accuracy", "test_loss", "train_loss") and curves_zigzag(every, column)
+        bands = {name: mean_band(list(runs.values()), column, over, smooth=smooth) for name, runs in even.items()}
         label += ",\naveraged over one $T_{\\max}$" if smooth else ""
     else:
         bands = _gains(results, compared, column, over)
@@ -94,17 +110,17 @@ def draw_study(
         name: f"{_text(name)} ({each.num_seeds})" + (f"\n{each.note}" if each.note else "")
         for name, each in bands.items()
     }
-    with our_style(style) as how:
-        figure, panels = sheet(how, 1, 1, 1.45 * how.panel + 0.1 * len(bands))
+    with figure_style(style) as how:
+        figure, panels = figure_sheet(how, 1, 1, 1.45 * how.panel + 0.1 * len(bands))
         panel = panels[0, 0]
         within = ACCURACY if column == "test_accuracy" and against is None else _ANY
         _draw_bands(panel, bands, line_styles(even), texts, within)
-        panel.set_xlabel(axis_name(over))
+        panel.set_xlabel(figure_axis_name(over))
         panel.set_ylabel(label)
         if against is not None:
             panel.axhline(0, color="black", linewidth=0.8)
-        legend_below(figure, how, [panel], title=across(even) or None if against is None else None)
-        return save(figure, stem)
+        legend_below(figure, how, [panel], title=mixed_seeds_note(even) or None if against is None else None)
+        return save_figure(figure, stem)
 
 
 def _gains(results: SeedResults, compared: Mapping[str, Reference | None], column: str, over: str) -> dict[str, Band]:
@@ -127,7 +143,7 @@ def _draw_bands(
 ) -> None:
     """Draw mean curves with their seeds, and the interval of each mean at the right end."""
     right = max((float(each.x[-1]) for each in bands.values()), default=1.0)
-    step = leave_room(panel, 0, right, len(bands))
+    step = leave_chart_room(panel, 0, right, len(bands))
     for place, (label, each) in enumerate(bands.items()):
         style = styles[label]
         draw_curve(panel, each.x, each.mean, style, texts[label], each.curves, place, len(bands), within)

@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, Json, ValidationError
 from fedtide import config
 from fedtide.config import Experiment, Part
 from fedtide.errors import FedtideError
-from fedtide.learning.trainer import backend
-from fedtide.report.summary import evaluated
+from fedtide.learning.trainer import trainer_backend
+from fedtide.report.summary import evaluated_rounds
 from fedtide.runs import UNKNOWN_PATH, Ledger, RoundRecord, provenance
 from fedtide.types import Floats, Ints
 
@@ -128,7 +128,7 @@ class RunResult:
     @cached_property
     def backend(self) -> str:
         """Who did the steps of the training."""
-        return backend(Part.of(self.experiment.get("learning", {}).get("trainer", "native")))
+        return trainer_backend(Part.of(self.experiment.get("learning", {}).get("trainer", "native")))
 
     @cached_property
     def path(self) -> str:
@@ -147,7 +147,7 @@ class RunResult:
 SeedResults = Mapping[str, Mapping[int, RunResult]]  # variant -> seed -> result
 
 
-def from_rounds(
+def results_from_rounds(
     experiment: Experiment,
     rounds: Sequence[RoundRecord],
     num_parameters: int,
@@ -176,12 +176,14 @@ def from_rounds(
         # Wall time, None if not done in one go; the one number that may differ between repetitions.
         "seconds": None if seconds is None else round(seconds, 1),
     }
-    rows: list[dict[str, Any]] = [{**record._asdict(), **record.ledger._asdict()} for record in evaluated(rounds)]
+    rows: list[dict[str, Any]] = [
+        {**record._asdict(), **record.ledger._asdict()} for record in evaluated_rounds(rounds)
+    ]
     spent, loss = rounds[-1].ledger if rounds else Ledger(), math.log(num_labels)
     guess = {"test_accuracy": 1 / num_labels, "test_loss": loss, **spent._asdict()}
     guess["train_loss"] = loss if experiment.learning.training_loss else None
     rows += [{"index": index, "time": when, **guess} for index, when in left]
-    columns = column_arrays({name: [row[name] for row in rows] for name in COLUMNS})
+    columns = _column_arrays({name: [row[name] for row in rows] for name in COLUMNS})
     uploads = None
     if max(len(rounds), len(kept)) <= _MOST_UPLOADS:
         uploads = Uploads(
@@ -196,7 +198,7 @@ def from_rounds(
     return RunResult(config.dump(experiment), columns, totals, provenance(experiment), sent=uploads)
 
 
-def column_arrays(columns: Mapping[str, Sequence[float | None]]) -> dict[str, npt.NDArray[Any]]:
+def _column_arrays(columns: Mapping[str, Sequence[float | None]]) -> dict[str, npt.NDArray[Any]]:
     """Return curves as arrays, None as NaN; without those of IF_ABSENT of which nothing was spent."""
     return {
         name: np.array(values, _CURVES[name])
@@ -242,7 +244,7 @@ NamedResult = tuple[str, RunResult]  # a run's name, and its result
 _Columns = Sequence[npt.NDArray[Any]]
 
 
-def write_tables(results: Sequence[NamedResult]) -> dict[str, bytes]:
+def write_result_tables(results: Sequence[NamedResult]) -> dict[str, bytes]:
     """Return named results as CSV: runs, curves, rounds and uploads."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
@@ -303,7 +305,7 @@ def read_results(runs: bytes, curves: bytes) -> list[NamedResult]:
     return results
 
 
-def read_uploads(results: Sequence[NamedResult], rounds: bytes, uploads: bytes) -> list[Uploads | None]:
+def read_result_uploads(results: Sequence[NamedResult], rounds: bytes, uploads: bytes) -> list[Uploads | None]:
     """Return the uploads of results from the other two tables; None where they are not stored."""
     found: list[Uploads | None] = []
     blocks = (_read_numbers(*each, len(results)) for each in ((rounds, _ROUNDS), (uploads, _UPLOADS)))
@@ -326,13 +328,13 @@ def _read_runs(text: bytes) -> list[_Row]:
     try:
         rows = [_Row(**{key: cell or None for key, cell in zip(header, cells, strict=True)}) for cells in lines]
     except ValidationError as error:
-        raise ValueError(first_fault(error)) from None
+        raise ValueError(result_fault(error)) from None
     if [row.run for row in rows] != list(range(len(rows))):
         raise ValueError("its runs are not numbered from 0 on")
     return rows
 
 
-def first_fault(error: ValidationError) -> str:
+def result_fault(error: ValidationError) -> str:
     """Say in one line what is wrong with a stored thing."""
     found = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, found['loc']))} is {reprlib.repr(found['input'])[:80]}: {found['msg']}"

@@ -21,19 +21,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide import config
-from fedtide.config import Experiment, effort
+from fedtide.config import Experiment, workload
 from fedtide.core import faults, signals
-from fedtide.core.cluster import apart, connect, deaf
-from fedtide.data.fetch import folder_digest
-from fedtide.engine.system import durations, load_dataset, make_policy
+from fedtide.core.cluster import cluster_ignores_signal, connect_cluster, starting_cluster_workers
+from fedtide.data.fetch import fetched_folder_digest
+from fedtide.engine.system import load_dataset, make_policy, system_durations
 from fedtide.errors import DivergedError, FedtideError, RunFolderError
-from fedtide.learning.trainer import backend as engine
+from fedtide.learning.trainer import trainer_backend as engine
 from fedtide.parts import registry, user_code
 from fedtide.parts.kinds import builtin_parts
 from fedtide.runs import InUseError, policy_files
-from fedtide.studies.paths import PathPlan, offered
-from fedtide.studies.results import RunResult, from_rounds
-from fedtide.studies.spec import Run, Study, name_of
+from fedtide.studies.instruction_paths import PathPlan, offered_instruction_paths
+from fedtide.studies.results import RunResult, results_from_rounds
+from fedtide.studies.spec import Run, Study, spec_run_name
 from fedtide.studies.store import Store
 from fedtide.types import Dataset, Floats
 
@@ -63,29 +63,29 @@ class Outcome(NamedTuple):
 # One run.
 
 
-def dataset_of(experiment: Experiment) -> Dataset:
+def _dataset_of(experiment: Experiment) -> Dataset:
     """Return the data set of an experiment, which the next one of the same data, in the same study, has from memory."""
-    key = data_key(experiment)
+    key = _data_key(experiment)
     if key not in _loaded:
         _loaded.clear()
         _loaded[key] = load_dataset(experiment)
     return _loaded[key]
 
 
-def data_key(experiment: Experiment) -> str:
+def _data_key(experiment: Experiment) -> str:
     """Return a text that two experiments share if their data sets are made of the same."""
     name, args = experiment.part("data").name, experiment.part("data").args
     declared = registry.own_parameters("data", registry.find_part("data", name, builtin_parts("data")))
     keys = (each.about.key for each in declared)
     filled = {key: config.key_value(experiment, key) for key in keys if key in config.all_keys()}
     files = registry.part_argument_files("data", name, args)
-    contents: dict[str, str | None] = {each: user_code.file_digest(place) for each, place in files.items()}
-    contents["data.folder"] = folder_digest(name, experiment.data.folder)
-    same = (name, args, filled, user_code.source_digest(name), str(user_code.user_code_folder()), contents)
+    contents: dict[str, str | None] = {each: user_code.user_file_digest(place) for each, place in files.items()}
+    contents["data.folder"] = fetched_folder_digest(name, experiment.data.folder)
+    same = (name, args, filled, user_code.user_source_digest(name), str(user_code.user_code_folder()), contents)
     return json.dumps(same, sort_keys=True, default=str)
 
 
-def run_one(
+def _run_one(
     tree: Mapping[str, Any],
     folder: str | None,
     name: str | None = None,
@@ -99,15 +99,15 @@ def run_one(
     for besides the working folder.
     """
     begun, resumed = time.perf_counter(), folder is not None and Path(folder).exists()
-    with user_code.search_folder(Path(beside) if beside else None):
+    with user_code.search_user_folder(Path(beside) if beside else None):
         experiment = config.experiment(tree)
         _check_name(experiment, name)
-        dataset = dataset_of(experiment)
+        dataset = _dataset_of(experiment)
         with _trained_on(path if engine(experiment.learning.trainer) == "native" else None):
             try:
                 done = _simulated(experiment, folder, dataset)
             except RunFolderError as error:
-                if not resumed or isinstance(error, InUseError) or faults.machine(error) is not None:
+                if not resumed or isinstance(error, InUseError) or faults.underlying_machine_fault(error) is not None:
                     raise
                 # The part that was there is damaged, or from another kind of machine: begin anew.
                 shutil.rmtree(str(folder))
@@ -115,7 +115,7 @@ def run_one(
             _check_name(experiment, name)
             seconds = None if resumed else time.perf_counter() - begun  # only a run done in one go tells what it costs
             rounds, num_parameters, left = done
-            return from_rounds(experiment, rounds, num_parameters, seconds, dataset.num_labels, left)
+            return results_from_rounds(experiment, rounds, num_parameters, seconds, dataset.num_labels, left)
 
 
 def _simulated(experiment: Experiment, folder: str | None, dataset: Dataset) -> tuple[Any, int, list[Any]]:
@@ -145,7 +145,7 @@ def _trained_on(path: str | None) -> Iterator[None]:
 
 
 def _check_name(experiment: Experiment, name: str | None) -> None:
-    if name is not None and name_of(experiment) != name:
+    if name is not None and spec_run_name(experiment) != name:
         raise FedtideError(
             f"{', '.join(policy_files(experiment)) or 'a policy file'} is not as it was when the study was read "
             "(edited since, or another version on this worker): run the study again"
@@ -155,25 +155,25 @@ def _check_name(experiment: Experiment, name: str | None) -> None:
 # What there is to do, and how much work it is.
 
 
-def missing(study: Study, store: Store) -> list[Run]:
+def missing_runs(study: Study, store: Store) -> list[Run]:
     """Return the runs that the store does not hold yet, each once."""
     return [run for name, run in {run.name: run for run in study.runs}.items() if not store.has(name)]
 
 
-def expected_work(run: Run) -> float:
+def expected_run_work(run: Run) -> float:
     """Return about how many samples a run visits, to tell the time left; runs differ a hundredfold.
 
     A device finishes once per duration, and counts once at an aggregation however often it could have finished by then.
     """
     e, horizon = run.experiment, run.experiment.timeline.horizon
     duration, reports = _looked_at(run)
-    ticks = effort.least_ticks(e, len(duration) / float((1 / duration).sum())) or horizon / e.timeline.period
+    ticks = workload.least_ticks(e, len(duration) / float((1 / duration).sum())) or horizon / e.timeline.period
     ready = float(np.minimum(horizon / duration, ticks).sum())
     trained = ready if reports else min(ticks * e.policy.limit, ready)
     evaluations = min(ticks, horizon / e.learning.evaluate_every if e.learning.evaluate_every else ticks)
     sets = ("num_test", "num_train") if e.learning.training_loss else ("num_test",)
-    scored = sum(effort.dataset_size(e, key) or 0 for key in sets)
-    return trained * effort.samples_per_job(e) + evaluations * scored * _FORWARD
+    scored = sum(workload.expected_dataset_size(e, key) or 0 for key in sets)
+    return trained * workload.samples_per_job(e) + evaluations * scored * _FORWARD
 
 
 def _looked_at(run: Run) -> tuple[Floats, bool]:
@@ -182,9 +182,9 @@ def _looked_at(run: Run) -> tuple[Floats, bool]:
     What a user's part raises is told of when its run begins, not here.
     """
     e = run.experiment
-    with user_code.search_folder(run.beside):
+    with user_code.search_user_folder(run.beside):
         try:
-            return durations(e), bool(make_policy(e).needs)
+            return system_durations(e), bool(make_policy(e).needs)
         except FedtideError:
             return np.full(e.fleet.num_devices, e.fleet.max_duration), False
 
@@ -213,7 +213,7 @@ def run_study(
         )
     store.prepare()
     _loaded.clear()  # the files that a user's own data set reads may have changed since the last study
-    todo, path = (plan.todo, plan.path) if plan else (missing(study, store), {})
+    todo, path = (plan.todo, plan.path) if plan else (missing_runs(study, store), {})
     if address is not None and backend != "dask":
         raise FedtideError(f"--address {address!r} is a Dask scheduler's: say --backend dask too")
     if backend == "dask" and path:
@@ -243,12 +243,12 @@ def run_study(
 def _folder(store: Store, run: Run, path: _PathByRun) -> Path:
     """Where a run under way keeps its checkpoint, on another path beside it; it goes once the result is stored."""
     asked = path.get(run.name)
-    own = asked is None or asked == offered(engine(run.experiment.learning.trainer))[0]
+    own = asked is None or asked == offered_instruction_paths(engine(run.experiment.learning.trainer))[0]
     return store.folder / ".work" / (run.name if own else f"{run.name}.{asked}")
 
 
 def _task(run: Run, store: Store | None = None, path: _PathByRun = {}) -> tuple[Any, ...]:  # noqa: B006  # read only
-    """Return what `run_one` is called with, perhaps in another process; no store: nothing is continued."""
+    """Return what `_run_one` is called with, perhaps in another process; no store: nothing is continued."""
     folder = None if store is None else str(_folder(store, run, path))
     return config.dump(run.experiment), folder, run.name, path.get(run.name), run.beside and str(run.beside)
 
@@ -256,11 +256,11 @@ def _task(run: Run, store: Store | None = None, path: _PathByRun = {}) -> tuple[
 def _attempt(*task: Any) -> RunResult | tuple[str, int]:
     """Do one run; return why not, and the exit code, where it fails: not every error can be sent to another process."""
     try:
-        return run_one(*task)
+        return _run_one(*task)
     except Exception as error:
         if _is_worker and isinstance(error, InUseError):  # it waits until the other process is done
             raise
-        return faults.explain(error)
+        return faults.explain_fault(error)
 
 
 def _outcome(run: Run, done: RunResult | tuple[str, int]) -> Outcome:
@@ -269,7 +269,7 @@ def _outcome(run: Run, done: RunResult | tuple[str, int]) -> Outcome:
 
 def _local(todo: Sequence[Run], store: Store, workers: int, path: _PathByRun) -> Iterator[Outcome]:
     """Run in worker processes, each in a pool of its own: if one dies, its run is known, and goes on in a new one."""
-    with deaf(signal.SIGHUP):  # it would die with the terminal, and be missed by all others
+    with cluster_ignores_signal(signal.SIGHUP):  # it would die with the terminal, and be missed by all others
         resource_tracker.ensure_running()
     waiting, deaths = list(todo), Counter[str]()
     elsewhere: list[Run] = []  # another study on the same store is at them
@@ -286,7 +286,7 @@ def _local(todo: Sequence[Run], store: Store, workers: int, path: _PathByRun) ->
                     yield Outcome(run, store.load(run.name))
                     continue
                 try:
-                    with apart():
+                    with starting_cluster_workers():
                         future = idle[-1].submit(_attempt, *_task(run, store, path))
                     under_way[future] = run, idle.pop()
                 except BrokenProcessPool:  # it died while it had nothing to do
@@ -305,7 +305,7 @@ def _local(todo: Sequence[Run], store: Store, workers: int, path: _PathByRun) ->
                 elif isinstance(error, InUseError):
                     elsewhere.append(run)
                 elif error is not None:
-                    yield Outcome(run, None, *faults.explain(error))
+                    yield Outcome(run, None, *faults.explain_fault(error))
                 elif isinstance(future.result(), tuple) and store.has(run.name, path.get(run.name)):
                     yield Outcome(run, store.load(run.name))  # done elsewhere, and the part here was cleared away
                 else:
@@ -328,7 +328,7 @@ def _begin_worker() -> None:
     """Make this worker end when the process that started it is gone, even by SIGKILL: its run folder must be free again."""
     global _is_worker
     _is_worker = True
-    signals.leave_to_parent()
+    signals.leave_signals_to_parent()
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -341,7 +341,7 @@ def _begin_worker() -> None:
 
 def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Outcome]:
     """Run on a Dask cluster: the one at `address`, or one started here with `workers` processes of one thread."""
-    client, close = connect("--backend dask", "--address", address, workers)
+    client, close = connect_cluster("--backend dask", "--address", address, workers)
     from distributed import as_completed
 
     try:
@@ -355,6 +355,6 @@ def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Ou
             else:
                 lost = FedtideError("the Dask scheduler, or the connection to it, was lost: run the study again")
                 error = future.exception() if future.status == "error" else lost
-                yield Outcome(futures[future], None, *faults.explain(error))
+                yield Outcome(futures[future], None, *faults.explain_fault(error))
     finally:
         close()

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from fedtide import config
 from fedtide.config import Experiment, build
 from fedtide.config.values import explain_validation
-from fedtide.core.yaml12 import in_line, plain_tree, shown
+from fedtide.core.yaml12 import plain_yaml_tree, shown, yaml_in_line
 from fedtide.errors import FedtideError
 from fedtide.parts import user_code
 from fedtide.runs import policy_files
@@ -38,7 +38,7 @@ class Run(NamedTuple):
     beside: Path | None = None  # the study file's folder, where the user's own policies are looked for, too
 
 
-def name_of(experiment: Experiment, files: Mapping[str, str] | None = None) -> str:
+def spec_run_name(experiment: Experiment, files: Mapping[str, str] | None = None) -> str:
     """Return the hash that identifies a run: of its experiment, and of the user's own policy files (None: as they are now)."""
     files, digest = policy_files(experiment) if files is None else files, config.digest(experiment)
     if not files:
@@ -140,13 +140,13 @@ def make_study(
     runs = []
     for seed, (label, (first, files)) in itertools.product(seeds, made.items()):
         experiment = first.model_copy(update={"seed": seed})
-        runs.append(Run(label, experiment, name_of(experiment, files)))
+        runs.append(Run(label, experiment, spec_run_name(experiment, files)))
     return Study(name, tuple(runs))
 
 
 def read_study(path: Path) -> Study:
     """Read a study file (YAML). Policies of the user's own are looked for beside it, too."""
-    tree = config.read_file(path, "study")
+    tree = config.read_yaml_file(path, "study")
     if "version" not in tree and set(tree) & set(Experiment.model_fields):
         raise FedtideError(
             f"{path} is an experiment, not a study: use `fedtide run {path}`; a study has version and name"
@@ -154,14 +154,14 @@ def read_study(path: Path) -> Study:
     folder = path.parent.absolute()
     try:
         file = _checked(tree)
-        with user_code.search_folder(folder):
+        with user_code.search_user_folder(folder):
             made = _crossed(file, file.base)
     except FedtideError as error:
         raise FedtideError(f"{path}: {error}") from None
     return made._replace(runs=tuple(run._replace(beside=folder) for run in made.runs))
 
 
-def cross(
+def cross_study(
     name: str,
     base: Mapping[str, Any] | Experiment,
     axes: Mapping[str, Any],
@@ -170,15 +170,18 @@ def cross(
 ) -> Study:
     """Make a study as a file does, but from Python, where parts may be objects; the seeds take the place of the base's."""
     listed = {
-        axis: [build.object_value(axis, each) for each in values] if isinstance(values, (list, tuple)) else values
+        axis: [build.part_object_value(axis, each) for each in values] if isinstance(values, (list, tuple)) else values
         for axis, values in axes.items()
     }
-    named = {label: build.replaced(each) if isinstance(each, Mapping) else each for label, each in variants.items()}
+    named = {
+        label: build.replaced_part_objects(each) if isinstance(each, Mapping) else each
+        for label, each in variants.items()
+    }
     tree = {"version": 1, "name": name, "axes": listed, "variants": named, "seeds": seeds}
-    return _crossed(_checked(plain_tree(tree)), base)
+    return _crossed(_checked(plain_yaml_tree(tree)), base)
 
 
-def side_by_side(
+def side_by_side_study(
     name: str,
     variants: Mapping[str, Mapping[str, Any] | Experiment],
     seeds: Any,
@@ -213,7 +216,7 @@ def _checked(tree: dict[str, Any]) -> _File:
 def _check_axis(axis: str, values: list[Any], variants: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise if an axis is none, says something twice, or takes away what a variant says."""
     if axis not in config.all_keys():
-        raise FedtideError(f"the axis {shown(axis)} names no field of an experiment{config.nearest(axis)}")
+        raise FedtideError(f"the axis {shown(axis)} names no field of an experiment{config.nearest_key(axis)}")
     if not values:
         raise FedtideError(f"the axis {axis!r} has no values; give a list of at least one")
     whole = (int(value) if isinstance(value, float) and value.is_integer() else value for value in values)  # 1.0 is 1
@@ -236,8 +239,8 @@ def _crossed(file: _File, base: Mapping[str, Any] | Experiment) -> Study:
         for values in itertools.product(*(enumerate(each, 1) for each in file.axes.values())):
             cell, merged = [(VARIANT, name)] if name else [], tree
             for axis, (number, value) in zip(file.axes, values, strict=True):
-                merged = config.lay(merged, config.nest({axis: value}))
-                text = in_line(value)
+                merged = config.merge_nested(merged, config.nest({axis: value}))
+                text = yaml_in_line(value)
                 cell.append((axis, text if len(text) <= _LONG else f"#{number}"))
             label = cell_text(cell) or file.name
             trees[label], cells[label] = merged, tuple(cell)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.runs import UNKNOWN_PATH
-from fedtide.studies.metrics import UNCOUNTED, counted
+from fedtide.studies.metrics import UNCOUNTED, counted_metric
 from fedtide.studies.results import RunResult, SeedResults
 from fedtide.types import Floats, Ints
 
@@ -27,39 +27,41 @@ WHY = (
 )
 
 
-def on_one_path(results: Iterable[RunResult]) -> tuple[RunResult, ...]:
+def _on_one_path(results: Iterable[RunResult]) -> tuple[RunResult, ...]:
     """Return these results on the instruction path that most of them share; those without it on their own first one."""
     results = tuple(results)
     if len({result.path for result in results}) == 1 and not any(result.elsewhere for result in results):
         return results
     kept = [{each.path: each, **{other.path: other for other in each.elsewhere}} for each in results]
     counts = Counter(path for each in kept for path in each)
-    best = max(counts, key=lambda path: (counts[path], is_known(path)), default=UNKNOWN_PATH)  # the first of equals
+    best = max(
+        counts, key=lambda path: (counts[path], pair_path_is_known(path)), default=UNKNOWN_PATH
+    )  # the first of equals
     return tuple(each.get(best, result) for each, result in zip(kept, results, strict=True))
 
 
-def on_shared_paths(curves: SeedResults) -> dict[str, dict[int, RunResult]]:
+def pairs_on_shared_paths(curves: SeedResults) -> dict[str, dict[int, RunResult]]:
     """Return the runs of every curve, each seed on the instruction path that most curves have."""
     found: dict[str, dict[int, RunResult]] = {name: {} for name in curves}
     for seed in sorted({seed for runs in curves.values() for seed in runs}):
         names = [name for name, runs in curves.items() if seed in runs]
-        for name, result in zip(names, on_one_path(curves[name][seed] for name in names), strict=True):
+        for name, result in zip(names, _on_one_path(curves[name][seed] for name in names), strict=True):
             found[name][seed] = result
     return found
 
 
-def is_known(path: str) -> bool:
+def pair_path_is_known(path: str) -> bool:
     """Say whether a result's path says anything."""
     return not path.endswith(UNKNOWN_PATH)
 
 
-def paired(*sides: Mapping[int, RunResult]) -> dict[int, tuple[RunResult, ...]]:
+def paired_results(*sides: Mapping[int, RunResult]) -> dict[int, tuple[RunResult, ...]]:
     """Return the results of the seeds that all sides have, each seed on one path where the store has it."""
     seeds = sorted(set.intersection(*map(set, sides))) if sides else []
-    return {seed: on_one_path(side[seed] for side in sides) for seed in seeds}
+    return {seed: _on_one_path(side[seed] for side in sides) for seed in seeds}
 
 
-def is_mixed(group: Sequence[RunResult]) -> bool:
+def _is_mixed(group: Sequence[RunResult]) -> bool:
     """Say whether results that are compared may be on different paths. Variants that differ in the trainer do so on purpose."""
     found: dict[str, set[str]] = {}
     for each in group:
@@ -67,37 +69,37 @@ def is_mixed(group: Sequence[RunResult]) -> bool:
     return any(len(paths) > 1 for paths in found.values())
 
 
-def note(groups: Iterable[Sequence[RunResult]], what: str = "pair") -> str:
+def mixed_pairs_note(groups: Iterable[Sequence[RunResult]], what: str = "pair") -> str:
     """Say in few words how many of these pairs (or seeds) mix paths; nothing if none does."""
     groups = list(groups)
-    bad = [group for group in groups if is_mixed(group)]
+    bad = [group for group in groups if _is_mixed(group)]
     if not bad:
         return ""
     paths = sorted({each.path for group in bad for each in group})
-    may = "" if sum(map(is_known, paths)) > 1 else "may "  # an unknown path may be the same after all
+    may = "" if sum(map(pair_path_is_known, paths)) > 1 else "may "  # an unknown path may be the same after all
     verb = f"{may}mix{'' if may or len(bad) > 1 else 'es'}"
     return f"{len(bad)} of {len(groups)} {what}{'s' * (len(groups) > 1)} {verb} instruction paths ({', '.join(paths)})"
 
 
-def across(curves: SeedResults) -> str:
+def mixed_seeds_note(curves: SeedResults) -> str:
     """Say how many seeds are not on one path in all curves of a figure."""
     seeds = sorted({seed for runs in curves.values() for seed in runs})
-    return note(([runs[seed] for runs in curves.values() if seed in runs] for seed in seeds), "seed")
+    return mixed_pairs_note(([runs[seed] for runs in curves.values() if seed in runs] for seed in seeds), "seed")
 
 
-def unknown(results: Iterable[RunResult]) -> str:
+def unknown_pairs_note(results: Iterable[RunResult]) -> str:
     """Say of how many results the path is not known; nothing if it is known of all."""
     paths = [each.path for each in results]
-    count = sum(not is_known(path) for path in paths)
+    count = sum(not pair_path_is_known(path) for path in paths)
     return f"The instruction path of {count} of {len(paths)} results is unknown." if count else ""
 
 
-def summary(results: Iterable[RunResult]) -> str:
+def pair_paths_summary(results: Iterable[RunResult]) -> str:
     """Say in one sentence on which paths results were made, each run once."""
     unique = {repr(each.experiment): each for each in results}
     counts = Counter(each.path for each in unique.values())
-    words = ", ".join(f"{count} on {path}" for path, count in sorted(counts.items()) if is_known(path))
-    lost = sum(count for path, count in counts.items() if not is_known(path))
+    words = ", ".join(f"{count} on {path}" for path, count in sorted(counts.items()) if pair_path_is_known(path))
+    lost = sum(count for path, count in counts.items() if not pair_path_is_known(path))
     rest = f"{', ' if words else ''}{lost} on a path that is not known" if lost else ""
     return f"Instruction paths of the {len(unique)} runs: {words}{rest}." if unique else ""
 
@@ -157,7 +159,7 @@ def half_width(values: Floats, confidence: float = CONFIDENCE) -> Floats:
     return np.asarray(_student((1 + confidence) / 2, n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n))
 
 
-def aligned(curves: SeedResults) -> dict[str, dict[int, RunResult]]:
+def aligned_seeds(curves: SeedResults) -> dict[str, dict[int, RunResult]]:
     """Return each curve's runs on the seeds that all of them have, so that means compare; those without a run are left out.
 
     A curve with few seeds does not cost the others theirs: it keeps what it has, and so do all if they share too few. Every
@@ -170,10 +172,10 @@ def aligned(curves: SeedResults) -> dict[str, dict[int, RunResult]]:
         name: seeds if len(seeds) >= FEWEST_SEEDS and len(runs) >= FEWEST_SEEDS else sorted(runs)
         for name, runs in begun.items()
     }
-    return on_shared_paths({name: {seed: runs[seed] for seed in kept[name]} for name, runs in begun.items()})
+    return pairs_on_shared_paths({name: {seed: runs[seed] for seed in kept[name]} for name, runs in begun.items()})
 
 
-def smoothed(result: RunResult, column: str) -> Floats:
+def _smoothed(result: RunResult, column: str) -> Floats:
     """Return a column averaged over one T_max around every evaluation, half of it at the ends."""
     values, time = result.column(column), result.column("time")
     half = 0.5 * result.max_duration * (1 + 1e-9)  # both ends count, rounded or not
@@ -182,29 +184,29 @@ def smoothed(result: RunResult, column: str) -> Floats:
     return np.asarray((total[last] - total[first]) / (last - first))
 
 
-def saws(results: Iterable[RunResult], column: str) -> bool:
+def curves_zigzag(results: Iterable[RunResult], column: str) -> bool:
     """Say whether curves go up and down so much that they hide one another: by 1 % on average, in some second half."""
     for each in results:
         late = slice(len(each.column(column)) // 2, None)
-        values, mean = each.column(column)[late], smoothed(each, column)[late]
+        values, mean = each.column(column)[late], _smoothed(each, column)[late]
         if np.abs(values - mean).mean() > 0.01 * np.abs(mean).mean():
             return True
     return False
 
 
-def unmeasured(results: Iterable[RunResult], column: str, over: str) -> str:
+def unmeasured_column(results: Iterable[RunResult], column: str, over: str) -> str:
     """Say why a column cannot be drawn over another one: one was not measured in some of these runs; nothing if it can be."""
     runs = list(results)
     for name in (column, over):
-        if any(np.isnan(counted(run, name)).all() for run in runs):
+        if any(np.isnan(counted_metric(run, name)).all() for run in runs):
             reason = "it needs learning.training_loss=true" if name == "train_loss" else UNCOUNTED.get(name)
             return f"{name} was not measured in all of these runs" + (f": {reason}" if reason else "")
-    if any(not np.any(counted(run, over)) for run in runs):
+    if any(not np.any(counted_metric(run, over)) for run in runs):
         return f"{over} is 0 all the time in some of these runs: draw over something that they spend"
     return ""
 
 
-def band(
+def mean_band(
     results: Sequence[RunResult], column: str, over: str = "time", ratio: bool = False, smooth: bool = False
 ) -> Band:
     """Return the mean curve of one variant; curves on different grids are read off at the first one's points.
@@ -212,10 +214,12 @@ def band(
     With `ratio` the mean is the geometric one and the band is a factor either way: for losses, which stay above zero. With
     `smooth` every curve is averaged over one T_max first.
     """
-    x = _reached(counted(results[0], over), [counted(each, over) for each in results])
+    x = _reached(counted_metric(results[0], over), [counted_metric(each, over) for each in results])
     curves = np.stack(
         [
-            np.interp(x, counted(each, over), smoothed(each, column) if smooth else counted(each, column))
+            np.interp(
+                x, counted_metric(each, over), _smoothed(each, column) if smooth else counted_metric(each, column)
+            )
             for each in results
         ]
     )
@@ -238,9 +242,9 @@ def _reached(x: Floats, grids: Sequence[Floats]) -> Floats:
     return np.asarray(x[inside]) if inside.any() else x
 
 
-def average_so_far(result: RunResult, column: str) -> Floats:
+def _average_so_far(result: RunResult, column: str) -> Floats:
     """Return the average of a column up to every evaluation; at the end it is what mean_accuracy or mean_train_loss says."""
-    values, time = counted(result, column), result.column("time")
+    values, time = counted_metric(result, column), result.column("time")
     if column != "test_accuracy":
         return np.asarray(np.cumsum(values) / np.arange(1, len(values) + 1))
     held = np.concatenate([[result.chance], values[:-1]])  # a model counts until the next one; chance before the first
@@ -255,16 +259,18 @@ def difference_band(
     Averages, because accuracies of single aggregations swing too much to be told apart; the last point is the difference
     by which claims are decided.
     """
-    pairs = list(paired(results, reference).values())
+    pairs = list(paired_results(results, reference).values())
     if not pairs:
         return None
-    x = max((counted(each, over) for each in pairs[0]), key=lambda grid: (float(grid[0]), len(grid)))
-    x = _reached(x, [counted(each, over) for pair in pairs for each in pair])
+    x = max((counted_metric(each, over) for each in pairs[0]), key=lambda grid: (float(grid[0]), len(grid)))
+    x = _reached(x, [counted_metric(each, over) for pair in pairs for each in pair])
     one, other = (
-        np.stack([np.interp(x, counted(pair[side], over), average_so_far(pair[side], column)) for pair in pairs])
+        np.stack(
+            [np.interp(x, counted_metric(pair[side], over), _average_so_far(pair[side], column)) for pair in pairs]
+        )
         for side in (0, 1)
     )
-    return _band(x, one - other, note(pairs))
+    return _band(x, one - other, mixed_pairs_note(pairs))
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Comparison:
@@ -300,7 +306,7 @@ def _quantiles(least: int, most: int, confidence: float, power: float) -> tuple[
     return counts, np.array(widths)
 
 
-def diverged(results: Sequence[RunResult]) -> str:
+def diverged_runs_note(results: Sequence[RunResult]) -> str:
     """Say how many of these runs did not stay finite; nothing if all did."""
     count = sum(each.diverged is not None for each in results)
     return f"{count} of {len(results)} diverged" if count else ""

@@ -29,16 +29,16 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedtide.core.files import machine_fault, read_bytes, remove_temporary, write_atomically
+from fedtide.core.files import file_fault, read_bytes, remove_temporary, write_atomically
 from fedtide.errors import RunFolderError
 from fedtide.studies.results import (
     NamedResult,
     RunResult,
     Uploads,
-    first_fault,
+    read_result_uploads,
     read_results,
-    read_uploads,
-    write_tables,
+    result_fault,
+    write_result_tables,
 )
 
 _FORMAT: Final = 1
@@ -125,7 +125,7 @@ class Store:
     def save(self, name: str, result: RunResult) -> None:
         """Keep a finished run, in a file of its own until `compact`."""
         self.prepare()
-        texts = {table: text.decode() for table, text in write_tables([(name, result)]).items()}
+        texts = {table: text.decode() for table, text in write_result_tables([(name, result)]).items()}
         content = _Finished(**texts).model_dump_json().encode()
         write_atomically(self.folder / _NEW / _new_file(name, content), content)
         self._seen = None
@@ -135,7 +135,7 @@ class Store:
         try:
             (self.folder / _NEW).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise machine_fault(self.folder, "made", error) from error
+            raise file_fault(self.folder, "made", error) from error
         for folder in (self.folder, self.folder / _NEW):
             remove_temporary(folder)
 
@@ -155,7 +155,9 @@ class Store:
         another name until they are in their place.
         """
         self._settle()
-        packed = {f"{table}.csv.gz": gzip.compress(text, 9, mtime=0) for table, text in write_tables(results).items()}
+        packed = {
+            f"{table}.csv.gz": gzip.compress(text, 9, mtime=0) for table, text in write_result_tables(results).items()
+        }
         for file, content in packed.items():
             write_atomically(self.folder / f"{file}{_NEXT}", content)
         index = _Index(format=_FORMAT, studies=list(studies), files={file: _sum(each) for file, each in packed.items()})
@@ -178,7 +180,7 @@ class Store:
         try:
             lock = os.open(self.folder, os.O_RDONLY)
         except OSError as error:
-            raise machine_fault(self.folder, "read", error) from error
+            raise file_fault(self.folder, "read", error) from error
         try:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -220,7 +222,7 @@ class Store:
                 raise ValueError("it is not what was stored: edited, or renamed")
             tables = _Finished.model_validate_json(content)
             results = read_results(tables.runs.encode(), tables.curves.encode())
-            (sent,) = read_uploads(results, tables.rounds.encode(), tables.uploads.encode())
+            (sent,) = read_result_uploads(results, tables.rounds.encode(), tables.uploads.encode())
             ((own, result),) = results
             if own != name:
                 raise ValueError(f"it holds the run {own}, not the one that its name says")
@@ -240,7 +242,7 @@ class Store:
         self._look()
         if self._uploads is None:
             with _damage(self.folder):
-                found = read_uploads(self._tables, self._table("rounds"), self._table("uploads"))
+                found = read_result_uploads(self._tables, self._table("rounds"), self._table("uploads"))
             self._uploads = {(own, result.path): sent for (own, result), sent in zip(self._tables, found, strict=True)}
         return self._uploads[name, path]
 
@@ -277,7 +279,7 @@ def _damage(file: Path, remedy: str = _RESTORE) -> Iterator[None]:
                 f"{file} is of format {reprlib.repr(fault['input'])}, and this fedtide reads {_FORMAT}: use the fedtide that "
                 "made it, or another --store"
             ) from error
-        raise RunFolderError(f"{file} is damaged ({first_fault(error)}); {remedy}") from error
+        raise RunFolderError(f"{file} is damaged ({result_fault(error)}); {remedy}") from error
     except (ValueError, EOFError, OSError, zlib.error) as error:
         raise RunFolderError(f"{file} is damaged ({' '.join(str(error).split())[:300]}); {remedy}") from error
 
@@ -298,7 +300,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise machine_fault(path, "read", error) from error
+        raise file_fault(path, "read", error) from error
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
@@ -318,4 +320,4 @@ def _content(file: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise machine_fault(file, "read", error) from error
+        raise file_fault(file, "read", error) from error

@@ -15,18 +15,18 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
-from fedtide.parts.checks import callback
+from fedtide.parts.checks import checked_callback
 from fedtide.plot.figure import inline_figure, shown_figure
 from fedtide.report import notebook
-from fedtide.report.notebook import columns_of, frame
+from fedtide.report.notebook import notebook_columns, notebook_frame
 from fedtide.studies import spec
 from fedtide.studies.metrics import metric_named
-from fedtide.studies.plot import check_drawable, draw_results
+from fedtide.studies.plot import check_drawable, draw_study_results
 from fedtide.studies.results import RunResult
 from fedtide.studies.run import Outcome, run_study
 from fedtide.studies.spec import Study
 from fedtide.studies.store import Store
-from fedtide.studies.table import by_label, long_rows, references, row_cells, table_rows
+from fedtide.studies.table import by_label, long_table_rows, table_references, table_row_cells, table_rows
 from fedtide.types import documented
 
 _METRIC = "mean_accuracy"
@@ -48,7 +48,7 @@ class StudyResult(NamedTuple):
         test_accuracy, test_loss, train_loss (NaN where not measured), and what was spent up to then: symbols, bits, ...,
         uploads and how many of them were lost.
         """
-        return frame(columns_of(long_rows(self.study, self.results)))
+        return notebook_frame(notebook_columns(long_table_rows(self.study, self.results)))
 
     def table(self, metric: str = _METRIC, against: str | None = None) -> Any:
         """Return one row per variant, as `frame` does: its mean, and its paired difference from another one.
@@ -58,7 +58,7 @@ class StudyResult(NamedTuple):
         mean (of time_to_A and the like: median, and how many seeds reached it); difference with its interval low to high,
         num_seeds, seeds_needed (to resolve it), verdict, against, diverged_note (how many runs did not stay finite).
         """
-        return frame(columns_of(table_rows(self.study, self.results, metric, against)))
+        return notebook_frame(notebook_columns(table_rows(self.study, self.results, metric, against)))
 
     def values(self, metric: str = _METRIC) -> dict[str, dict[int, float]]:
         """Return the number per run that is compared, by variant and seed."""
@@ -79,12 +79,12 @@ class StudyResult(NamedTuple):
         Matplotlib Axes: one, or two.
         """
         check_drawable(self.results, column, over)
-        compared = references(self.study, against)
+        compared = table_references(self.study, against)
         with shown_figure(5.2, 4.4, style) as figure:
-            return draw_results(figure, self.results, compared, column, over)
+            return draw_study_results(figure, self.results, compared, column, over)
 
     def __repr__(self) -> str:
-        rows = [row_cells(row) for row in table_rows(self.study, self.results, _METRIC)]
+        rows = [table_row_cells(row) for row in table_rows(self.study, self.results, _METRIC)]
         wide = max((len(_cut(row[0])) for row in rows[:_LINES]), default=0)
         lines = [f"  {_cut(row[0]):<{wide}}  {row[2]}  {row[3]} {row[4]}" for row in rows[:_LINES]]
         more = [f"  and {len(rows) - _LINES} more"] if len(rows) > _LINES else []
@@ -96,13 +96,15 @@ class StudyResult(NamedTuple):
         return f"{_cut(self.study.name)}: {_METRIC}, {done} of {len(self.study.runs)} runs{failed}"
 
     def _repr_html_(self) -> str:
-        body = [row_cells(row) for row in table_rows(self.study, self.results, _METRIC)]
-        table = notebook.html_table(("variant", "seeds", "mean", "paired difference (95 % interval)", "verdict"), body)
+        body = [table_row_cells(row) for row in table_rows(self.study, self.results, _METRIC)]
+        table = notebook.notebook_table(
+            ("variant", "seeds", "mean", "paired difference (95 % interval)", "verdict"), body
+        )
         if not any(self.results.values()):
-            return notebook.card(self._title(), table)
+            return notebook.notebook_card(self._title(), table)
         with inline_figure(4.6, 3.8) as figure:
-            draw_results(figure, self.results, references(self.study), "test_accuracy", "time")
-            return notebook.card(self._title(), table, figure)
+            draw_study_results(figure, self.results, table_references(self.study), "test_accuracy", "time")
+            return notebook.notebook_card(self._title(), table, figure)
 
 
 def _cut(text: str) -> str:
@@ -142,7 +144,7 @@ def study(
             if each is not None and not isinstance(each, Mapping):
                 raise FedtideError(f"{what}={shown(each)} is no mapping: give names, each with what belongs to it")
         listed = {axis: _listed(values) for axis, values in (axes or {}).items()}
-        made = spec.cross(name, _base(base), listed, variants or {}, _seeds(seeds))
+        made = spec.cross_study(name, _base(base), listed, variants or {}, _seeds(seeds))
     return _done(made, store, workers, on_done)
 
 
@@ -169,13 +171,13 @@ def compare(
     for label, each in variants.items():
         if isinstance(experiments[label], Mapping) and "seed" in each:
             raise FedtideError(f"{shown(label)} gives a seed, which comparisons share; say seeds=[1, 2] or seeds=5")
-    made = spec.side_by_side(name, variants, _seeds(seeds), None if base is None else _base(base))
+    made = spec.side_by_side_study(name, variants, _seeds(seeds), None if base is None else _base(base))
     return _done(made, store, workers, on_done)
 
 
 def _is_study(path: Path) -> bool:
     """Say whether a file is a study's; raise if there is none."""
-    tree = config.read_file(path)
+    tree = config.read_yaml_file(path)
     return bool(tree.keys() & {"axes", "variants"}) or tree.keys() >= {"version", "name"}
 
 
@@ -209,7 +211,7 @@ def _done(made: Study, store: Any, workers: Any, on_done: OnDone | None) -> Stud
     how: dict[str, Any] = {"workers": workers, "backend": "local"} if workers > 1 else {"backend": "here"}
     with tempfile.TemporaryDirectory(prefix="fedtide-", ignore_cleanup_errors=True) as aside:
         kept = Store(Path(aside if store is None else store))
-        failures = run_study(made, kept, **how, on_done=callback("on_done", on_done) or (lambda _: None))
+        failures = run_study(made, kept, **how, on_done=checked_callback("on_done", on_done) or (lambda _: None))
         results = by_label(made, kept)
         if store is None:  # what is read when it is asked for would be gone then
             results = {

@@ -20,7 +20,14 @@ from fedtide.errors import FedtideError
 from fedtide.studies.metrics import Reaching, metric_named
 from fedtide.studies.results import COLUMNS, IF_ABSENT, RunResult, SeedResults
 from fedtide.studies.spec import Study, cell_text
-from fedtide.studies.statistics import aligned, diverged, note, on_shared_paths, paired, paired_difference
+from fedtide.studies.statistics import (
+    aligned_seeds,
+    diverged_runs_note,
+    mixed_pairs_note,
+    paired_difference,
+    paired_results,
+    pairs_on_shared_paths,
+)
 from fedtide.studies.store import Store
 
 # Which variant each variant is compared with: the one that differs from it in one thing only.
@@ -33,7 +40,7 @@ class Reference(NamedTuple):
     text: str  # what of it differs, as a reader should see it
 
 
-def references(study: Study, against: str | None = None) -> dict[str, Reference | None]:
+def table_references(study: Study, against: str | None = None) -> dict[str, Reference | None]:
     """Return every variant's reference by its label; None for a reference itself.
 
     Without `against` it is the cell with the first value on the first axis that has several (or the first variant), all other
@@ -90,13 +97,13 @@ def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
 
 
 def table_rows(study: Study, results: SeedResults, metric: str, against: str | None = None) -> list[dict[str, Any]]:
-    """Return one row per variant, as plain data; `against` as in `references`."""
+    """Return one row per variant, as plain data; `against` as in `table_references`."""
     measure = metric_named(metric)
-    compared, even = references(study, against), aligned(results)
+    compared, even = table_references(study, against), aligned_seeds(results)
     table = []
     for label in study.labels:
         runs, reference = list(results[label].values()), compared[label]
-        pairs = list(paired(results[label], results[reference.label]).values()) if reference else []
+        pairs = list(paired_results(results[label], results[reference.label]).values()) if reference else []
         alike = list(even.get(label, {}).values())  # on the seeds that all have
         row: dict[str, Any] = {
             "variant": label,
@@ -105,7 +112,7 @@ def table_rows(study: Study, results: SeedResults, metric: str, against: str | N
         }
         if isinstance(measure, Reaching):
             median, reached, seeds = measure.over_seeds(alike)
-            row |= finite_or_none({"median": median, "reached": reached, "reached_of": seeds})
+            row |= finite_table_value({"median": median, "reached": reached, "reached_of": seeds})
         else:
             row["mean"] = sum(map(measure, alike)) / len(alike) if alike else None
         row |= {
@@ -114,15 +121,20 @@ def table_rows(study: Study, results: SeedResults, metric: str, against: str | N
             "reason": _reason(measure, metric, label, runs, pairs, reference),  # why nothing is compared, or no mean
             "paths": dict(Counter(path for each in runs for path in each.paths)),  # a run may be there on several
             "paths_note": "",
-            "diverged_note": diverged(runs),
+            "diverged_note": diverged_runs_note(runs),
             "against": reference.label if reference else None,
             "against_part": reference.text if reference else None,  # what of it differs from this variant
         }
         if pairs and not row["reason"]:
             ours, theirs = ([measure(pair[side]) for pair in pairs] for side in (0, 1))
             found = paired_difference(ours, theirs)
-            told = finite_or_none(found._asdict())
-            row |= {"difference": told.pop("mean"), **told, "verdict": found.verdict, "paths_note": note(pairs)}
+            told = finite_table_value(found._asdict())
+            row |= {
+                "difference": told.pop("mean"),
+                **told,
+                "verdict": found.verdict,
+                "paths_note": mixed_pairs_note(pairs),
+            }
         table.append(row)
     return table
 
@@ -154,7 +166,7 @@ def _lost_share(results: Sequence[RunResult]) -> float | None:
     return sum(int(each.sum()) for each in lost) / max(sum(map(len, lost)), 1)
 
 
-def effect(row: Mapping[str, Any]) -> str:
+def table_effect(row: Mapping[str, Any]) -> str:
     """Write an effect with its interval, and the seeds that would resolve it."""
     difference = row.get("difference", row.get("mean"))
     if difference is None:
@@ -166,13 +178,13 @@ def effect(row: Mapping[str, Any]) -> str:
     return f"{difference:+.4f} ({row['low']:+.4f} to {row['high']:+.4f}; {row['num_seeds']} seeds{more}){note}"
 
 
-def row_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+def table_row_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     """Write a row of `table_rows`: variant, seeds, mean (or median and who reached it), difference, verdict."""
     nothing = "not reached" if " seeds reach " in row["reason"] else "-"
     middle = row.get("mean", row.get("median"))
     some = f", {row['reached']} of {row['reached_of']}" if row.get("reached") != row.get("reached_of") else ""
     if "difference" in row:
-        compared, verdict = effect(row), row["verdict"]
+        compared, verdict = table_effect(row), row["verdict"]
     else:
         compared = nothing if row["against"] else "(others' reference)"
         verdict = "; ".join(filter(None, [row["reason"], row["diverged_note"]]))
@@ -180,7 +192,7 @@ def row_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     return row["variant"], f"{row['done']}/{row['seeds']}", number, compared, verdict
 
 
-def finite_or_none(tree: Mapping[str, Any]) -> dict[str, Any]:
+def finite_table_value(tree: Mapping[str, Any]) -> dict[str, Any]:
     """JSON has no infinity: an interval of one seed is null."""
     return {key: None if isinstance(each, float) and math.isinf(each) else each for key, each in tree.items()}
 
@@ -188,7 +200,7 @@ def finite_or_none(tree: Mapping[str, Any]) -> dict[str, Any]:
 # A study as one long table on disk: a row per run and evaluation.
 
 
-def long_rows(study: Study, results: SeedResults) -> list[dict[str, Any]]:
+def long_table_rows(study: Study, results: SeedResults) -> list[dict[str, Any]]:
     """Return a row per run and evaluation: the run, the keys that differ within the study, what made it, the columns.
 
     uploads and lost count up to then, as symbols and bits do; lost are those that were sent and did not arrive.
@@ -201,7 +213,7 @@ def long_rows(study: Study, results: SeedResults) -> list[dict[str, Any]]:
     for key in differing:  # a column is of one kind
         if any(not isinstance(tree[key], (int, float, str, bool, NoneType)) for tree in trees):
             trees = [tree | {key: repr(tree[key])} for tree in trees]
-    chosen, rows = on_shared_paths(results), []
+    chosen, rows = pairs_on_shared_paths(results), []
     for run, tree in zip(runs, trees, strict=True):
         result = chosen[run.label][run.experiment.seed]
         keys = {"study": study.name, "variant": run.label, "run": run.name} | {key: tree[key] for key in differing}
@@ -234,9 +246,9 @@ def _flat(tree: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def export(study: Study, results: SeedResults, path: Path) -> int:
+def export_table(study: Study, results: SeedResults, path: Path) -> int:
     """Write CSV or Parquet, by the file's ending; return the number of rows."""
-    rows = long_rows(study, results)
+    rows = long_table_rows(study, results)
     if path.suffix == ".csv":
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]))

@@ -57,7 +57,7 @@ def check(part: Any, kind: str | None = None, args: Mapping[str, Any] | None = N
     if kind == "tracker":
         return _watching(part)
     return _problems(
-        part, [ask for variant in range(2) if (ask := questions(kind, part, variant=variant))], thorough=True
+        part, [ask for variant in range(2) if (ask := _questions(kind, part, variant=variant))], thorough=True
     )
 
 
@@ -67,7 +67,7 @@ def refuse_impure(parts: Mapping[str, Any], num_devices: int, num_labels: int, n
         if checks.is_ours(part):
             continue
         asked = _copied(getattr(part, "__wrapped__", part))
-        found = (questions(kind, asked, num_devices, num_labels, num_parameters, variant) for variant in range(2))
+        found = (_questions(kind, asked, num_devices, num_labels, num_parameters, variant) for variant in range(2))
         for problem in _problems(asked, [ask for ask in found if ask]):
             raise TrainingError(f"{checks.part_label(kind, part)} {problem}: {_REMEDY}")
 
@@ -105,7 +105,7 @@ def _kind_of(part: Any) -> str:
 # What is asked.
 
 
-def questions(
+def _questions(
     kind: str, part: Any, num_devices: int = 20, num_labels: int = 10, num_parameters: int = 40, variant: int = 0
 ) -> Ask | None:
     """Return how to ask a part of a kind for answers on small inputs, other ones for every variant; None: it is not asked."""
@@ -159,7 +159,7 @@ def questions(
 
     def ask(asked: Any) -> Any:
         lent = [np.random.default_rng(5) if isinstance(each, str) else _readonly(each) for each in (*given, *last)]
-        if not checks.remembers(asked):
+        if not checks.part_remembers(asked):
             return asked(*lent[: len(given)])
         memory: Memory = {name: np.array(value) for name, value in asked.init(*map(_readonly, init)).items()}
         return asked(memory, *lent)
@@ -211,7 +211,7 @@ def _watching(tracker: Any) -> list[str]:
 
 def _encoded(codec: Any, update: Any) -> Any:
     given, rng = (_readonly(update), _BUDGET_BITS), np.random.default_rng(5)
-    if checks.remembers(codec):
+    if checks.part_remembers(codec):
         packet, memory = codec.encode(codec.init(len(update)), *given, rng)
         return packet, memory, codec.decode(packet)
     packet = codec.encode(*given, rng)
@@ -230,7 +230,7 @@ def _jobs(trainer: Any) -> list[Job]:
 def _training(trainer: Any, jobs: list[Job]) -> Ask:
     def ask(asked: Any) -> Any:
         lent = [job._replace(start=_readonly(job.start), indices=_readonly(job.indices)) for job in jobs]
-        if checks.remembers(asked):
+        if checks.part_remembers(asked):
             lent = [job._replace(memory=asked.init(len(job.start))) for job in lent]
         return asked.train(lent)
 
@@ -315,5 +315,5 @@ def _plain(answer: Any) -> Any:
         return [_plain(getattr(answer, each.name)) for each in fields(answer)]
     if isinstance(answer, str | bytes | int | float | bool) or answer is None:
         return answer
-    found = checks.as_array(answer)
+    found = checks.answer_as_array(answer)
     return type(answer).__name__ if found.dtype == object else (found.dtype.str, found.shape, found.tobytes())

@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from fedtide.config.effort import LARGE_FLEET_DEVICES, MOST_TICKS
+from fedtide.config.workload import LARGE_FLEET_DEVICES, MOST_TICKS
 from fedtide.core.yaml12 import shown
-from fedtide.devices.availability import Availability, always
-from fedtide.devices.duration import Duration, first_duration, redraws
+from fedtide.devices.availability import Availability, always_available
+from fedtide.devices.duration import Duration, durations_vary, first_duration
 from fedtide.errors import FedtideError
 from fedtide.types import Clock, Floats, Ints, Tick
 
@@ -32,7 +32,7 @@ def make_clock(
 
     receive: (device [m], time [m]) -> how long each takes to receive a model [m]; None: no time.
     """
-    known = None if redraws(duration) else first_duration(duration, seed, num_devices)  # [N]
+    known = None if durations_vary(duration) else first_duration(duration, seed, num_devices)  # [N]
 
     def work(device: Ints, job: Ints, time: Floats) -> Floats:
         device = np.asarray(device, np.int64)
@@ -54,7 +54,7 @@ def make_clock(
         # Without a wait it is exactly the work, which a difference of times would round.
         return np.where((begin == time) & (ready == end), worked, ready - time)
 
-    if always(availability):  # nobody is waited for, and it is not asked
+    if always_available(availability):  # nobody is waited for, and it is not asked
         if receive is None:
             return Clock(num_devices, horizon, work)
         get = receive
@@ -172,12 +172,12 @@ class VersionTimes:
         return self._known[version]
 
 
-def since(ticks: Sequence[Tick], index: int) -> Iterator[Tick]:
+def ticks_since(ticks: Sequence[Tick], index: int) -> Iterator[Tick]:
     """Return the ticks from one on."""
     return ticks.since(index) if isinstance(ticks, Ticks) else itertools.islice(ticks, index - 1, None)
 
 
-def span_of(ticks: Sequence[Tick]) -> Span:
+def clock_span(ticks: Sequence[Tick]) -> Span:
     """Return how long ticks go on."""
     if isinstance(ticks, Ticks):
         return ticks.span

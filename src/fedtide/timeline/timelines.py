@@ -17,8 +17,8 @@ from typing import Annotated, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from fedtide.config.effort import MOST_TICKS, too_many_ticks
-from fedtide.core.memory_budget import require
+from fedtide.config.workload import MOST_TICKS, ticks_workload_problem
+from fedtide.core.memory_budget import require_memory
 from fedtide.errors import FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.timeline.clock import TICK_BYTES, Span
@@ -41,11 +41,11 @@ def _whole(ratio: float) -> int:
 def _refuse_many(count: float, name: str, remedy: str) -> None:
     """Raise if a timeline has more ticks than a run has aggregations, or memory for; asked before the first one."""
     if not count <= MOST_TICKS:
-        raise FedtideError(too_many_ticks(count, name, remedy))
-    require(count * TICK_BYTES, f"{count:,.3g} aggregations", remedy)  # a record takes no less
+        raise FedtideError(ticks_workload_problem(count, name, remedy))
+    require_memory(count * TICK_BYTES, f"{count:,.3g} aggregations", remedy)  # a record takes no less
 
 
-def job_times(clock: Clock, number: int) -> Floats:
+def _job_times(clock: Clock, number: int) -> Floats:
     """Return how long every device takes for its job of this number if that begins at time 0 [N]."""
     everyone = np.arange(clock.num_devices)
     return clock.elapsed(everyone, np.full_like(everyone, number), np.zeros(clock.num_devices))
@@ -136,7 +136,7 @@ class Synchronous:
 
     def span(self, clock: Clock, even: bool) -> Span | None:
         """Return how long it is if no round takes longer, else None. even: no device's jobs differ."""
-        known = even and self._fits(float(job_times(clock, 1).max()))
+        known = even and self._fits(float(_job_times(clock, 1).max()))
         return self._beat.span(clock.horizon) if known else None
 
     @property
@@ -196,7 +196,7 @@ def _regular(clock: Clock, beat: _Beat) -> Iterator[Tick]:
     """
     period, upload = beat.period, beat.lead + beat.after
     count = beat.span(clock.horizon).count
-    needed = _periods(job_times(clock, 1) + beat.lead, period, clock.horizon)
+    needed = _periods(_job_times(clock, 1) + beat.lead, period, clock.horizon)
     version, job = np.ones(clock.num_devices, np.int64), np.ones(clock.num_devices, np.int64)
     buckets: dict[int, list[Ints]] = {}
     _put(buckets, np.arange(clock.num_devices), needed)
@@ -267,7 +267,7 @@ class Buffered:
 
     def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Play the arrivals in order of (time, device)."""
-        duration = job_times(clock, 1)
+        duration = _job_times(clock, 1)
         self._refuse(clock, duration)
         arriving = list(zip((duration + self.upload_time).tolist(), range(clock.num_devices), strict=True))
         heapq.heapify(arriving)
@@ -312,9 +312,9 @@ class Buffered:
         """Return how long it is if nobody waits for anybody, else None. even: no device's jobs differ."""
         if not even or self.size > 1:
             return None
-        duration = job_times(clock, 1)
+        duration = _job_times(clock, 1)
         self._refuse(clock, duration)
-        return arrivals(duration, self.upload_time, clock.horizon)
+        return _arrivals(duration, self.upload_time, clock.horizon)
 
     def _refuse(self, clock: Clock, duration: Floats) -> None:
         if self.size > clock.num_devices:
@@ -322,7 +322,7 @@ class Buffered:
                 f"timeline.buffer_size={self.size} is more than the {clock.num_devices} devices: the buffer would never fill; "
                 "use at most fleet.num_devices"
             )
-        if not np.array_equal(duration, job_times(clock, 2)):  # one short job says nothing of those to come
+        if not np.array_equal(duration, _job_times(clock, 2)):  # one short job says nothing of those to come
             return
         with np.errstate(over="ignore", divide="ignore"):
             number = float((clock.horizon / (duration + self.upload_time)).sum())
@@ -370,7 +370,7 @@ class PerArrival:
         return self._buffered.problem(num_devices, horizon)
 
 
-def arrivals(duration: Floats, upload_time: float, horizon: float) -> Span:
+def _arrivals(duration: Floats, upload_time: float, horizon: float) -> Span:
     """Return how often devices that take so long for every job [N] arrive up to the horizon, and when the last one does.
 
     Device k arrives at the sums T_k + U, (T_k + U) + T_k + U, ..., each rounded as it is added. How many are in time is known

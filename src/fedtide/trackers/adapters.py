@@ -16,12 +16,12 @@ from pydantic import TypeAdapter
 
 from fedtide import config
 from fedtide.core import yaml12
-from fedtide.core.faults import error_text
+from fedtide.core.faults import fault_text
 from fedtide.core.files import write_atomically
 from fedtide.errors import FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.runs.record import RoundRecord
-from fedtide.trackers.base import scalars
+from fedtide.trackers.base import tracker_scalars
 
 if TYPE_CHECKING:
     from fedtide.config import Experiment
@@ -50,14 +50,14 @@ class _Adapter(abc.ABC):
                 importlib.import_module(name)
             except ImportError as error:
                 remedy = f"pip install 'fedtide[{type(self).__name__.lower()}]'"
-                raise FedtideError(f"{name} cannot be imported ({error_text(error)}): {remedy}") from error
+                raise FedtideError(f"{name} cannot be imported ({fault_text(error)}): {remedy}") from error
 
     def round(self, record: RoundRecord) -> None:
         """Write the numbers of one aggregation, unless an earlier session of this run did."""
         if self._run is None:
             self._run = self._open(record.index)
         if record.index > self._last:
-            self._write(record.index, scalars(record))
+            self._write(record.index, tracker_scalars(record))
             self._last = record.index
 
     @abc.abstractmethod
@@ -183,7 +183,10 @@ class MLflow(_Adapter):
             return str(run)
         run = str(client.create_run(number, run_name=self._folder.name if self._folder else None).info.run_id)
         self._remember(run=run)
-        param, keys = importlib.import_module("mlflow.entities").Param, config.dotted(config.dump(self._experiment))
+        param, keys = (
+            importlib.import_module("mlflow.entities").Param,
+            config.nested_to_dotted(config.dump(self._experiment)),
+        )
         params = [param(_allowed(key), str(value)[:_MAX_VALUE_CHARACTERS]) for key, value in keys.items()]
         for start in range(0, len(params), _MAX_PARAMS_PER_CALL):
             client.log_batch(run, params=params[start : start + _MAX_PARAMS_PER_CALL])
@@ -246,7 +249,7 @@ class WandB(_Adapter):
             dir=str((self._folder or Path()).resolve()),  # it would remember the folder of its first run
             id=before.get("id"),
             name=self._folder.name if self._folder else None,
-            config=config.dotted(config.dump(self._experiment)),
+            config=config.nested_to_dotted(config.dump(self._experiment)),
             resume="allow" if self.mode == "online" else None,
             reinit="create_new",  # a run of the user's own stays as it is
             settings=settings,

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from fedtide.core import signals
-from fedtide.core.faults import error_text, said
+from fedtide.core.faults import fault_message, fault_text
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
-from fedtide.parts.checks import where
+from fedtide.parts.checks import part_error_place
 from fedtide.parts.kinds import KINDS
-from fedtide.parts.user_code import reading
+from fedtide.parts.user_code import reading_user_code
 from fedtide.runs.record import RoundRecord
 from fedtide.types import read_only
 
@@ -33,7 +33,7 @@ TRACKERS: Final[dict[str, str]] = {
 _CALLS: Final = KINDS["tracker"].calls
 
 
-def scalars(record: RoundRecord) -> dict[str, float]:
+def tracker_scalars(record: RoundRecord) -> dict[str, float]:
     """Return the numbers of one aggregation that all trackers show, by name, without those that it does not have."""
     found: dict[str, Any] = {
         "test/accuracy": record.test_accuracy,
@@ -96,7 +96,7 @@ def _make(wanted: str | Mapping[str, Any] | object) -> NamedTracker:
         name, args = getattr(entry, "__name__", None) or type(entry).__name__, {}
     if not isinstance(name, str):
         raise FedtideError(f"tracker={shown(entry)} has no name; write {{name: tensorboard, ...}}")
-    with reading("tracker", name, "making it"):  # even looking at an object may run code of its own
+    with reading_user_code("tracker", name, "making it"):  # even looking at an object may run code of its own
         if isinstance(entry, Mapping):
             made = registry.resolve("tracker", name, args)
         else:
@@ -111,7 +111,7 @@ def _make(wanted: str | Mapping[str, Any] | object) -> NamedTracker:
                 "begin(experiment, folder, total), round(record), end(result), or write a function of the record"
             )
         for method, call in methods.items():
-            registry.check_call("tracker", name, made, "" if call is made else method, _CALLS[method])
+            registry.check_registry_call("tracker", name, made, "" if call is made else method, _CALLS[method])
     return NamedTracker(name, made, methods)
 
 
@@ -155,11 +155,11 @@ class Trackers:
                 tracker.methods[method](*given)
             except BaseException as error:  # SystemExit too: a tracker does not end a run
                 self._held.remove(tracker)
-                ctrl_c = isinstance(error, KeyboardInterrupt) and not signals.foreign(error)
+                ctrl_c = isinstance(error, KeyboardInterrupt) and not signals.is_foreign_signal(error)
                 if ctrl_c or (signals.stop_requested() and not asked):
                     raise KeyboardInterrupt from None
-                what = f" raised {error_text(error)} in {method} ({where(tracker.made, error)})"
-                what = f": {said(error)}" if isinstance(error, FedtideError) else what
+                what = f" raised {fault_text(error)} in {method} ({part_error_place(tracker.made, error)})"
+                what = f": {fault_message(error)}" if isinstance(error, FedtideError) else what
                 self._warn(f"tracker={tracker.name!r}{what}; the run goes on without it")
             if signals.stop_requested() and not asked:  # it swallowed Ctrl-C
                 raise KeyboardInterrupt

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from fedtide_lab.paper.figures import FRESH, Tree
-from fedtide_lab.prose import packaged
+from fedtide_lab.prose import packaged_prose
 
 RATES = (0.07, 0.2)  # learning rates that methods are tried with
 REFERENCE = "random"
@@ -51,6 +51,6 @@ def _method(name: str, row: dict[str, Any]) -> LeagueMethod:
 
 GROUPS = tuple(
     MethodGroup(name, group["title"], tuple(_method(each, row) for each, row in group["methods"].items()))
-    for name, group in yaml.safe_load(packaged("league/methods.yaml")).items()
+    for name, group in yaml.safe_load(packaged_prose("league/methods.yaml")).items()
 )
 LEAGUE_METHODS = {method.name: method for group in GROUPS for method in group.methods}

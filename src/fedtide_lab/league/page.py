@@ -11,22 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtide.studies import Comparison, finite_or_none, summary
+from fedtide.studies import Comparison, finite_table_value, pair_paths_summary
 from fedtide_lab.league.methods import DENSE, EVEN, GROUPS, LEAGUE_METHODS, PAPER_METHOD, RATES, REFERENCE
-from fedtide_lab.league.ranking import Runs, Standing, Standings, gain_over, is_analog
+from fedtide_lab.league.ranking import Runs, Standing, Standings, is_analog, ranking_gain_over
 from fedtide_lab.league.tune import BASE, CHANCE, COMBINED, CONFIRMING, RANKING_SEEDS, TUNING_SEED
 from fedtide_lab.paper.figures import FRESH
 from fedtide_lab.prose import (
-    fill,
-    findings,
-    flat_keys,
-    folded,
+    fill_prose,
+    flat_prose_keys,
+    folded_prose,
     gain_words,
     key_words,
-    packaged,
-    resolved,
-    table,
-    write_page,
+    packaged_prose,
+    prose_findings,
+    prose_table,
+    resolved_prose,
+    write_prose_page,
 )
 
 _MARKS = {"higher": "+", "lower": "−"}
@@ -43,7 +43,7 @@ def write_league_page(
     values = {
         "entries": max(len(each.rows) for each in tables),
         "worlds": len(tables),
-        "paths": summary(results),
+        "paths": pair_paths_summary(results),
         "answers": _answers(tables),
         "design": _design(tables, runs),
         "standings": "\n\n".join(map(_standings, tables)),
@@ -60,9 +60,9 @@ def write_league_page(
         "seed": TUNING_SEED,
         "last": RANKING_SEEDS - 1,
         "chance": CHANCE,
-        **findings(store, LeagueValues(tables, runs), _FINDINGS),
+        **prose_findings(store, LeagueValues(tables, runs), _FINDINGS),
     }
-    write_page(page, fill(packaged("league/page.md"), values, "league/page.md"), "league")
+    write_prose_page(page, fill_prose(packaged_prose("league/page.md"), values, "league/page.md"), "league")
 
 
 class LeagueValues(dict[str, Any]):
@@ -92,7 +92,7 @@ class LeagueValues(dict[str, Any]):
                 if row.over_reference:
                     verdicts.setdefault(row.name, []).append(row.over_reference.verdict)
                 if row.entry.group == "robust" and row.name != DENSE and row.over_control:
-                    robust.setdefault(row.name, []).append(resolved(row.over_control))
+                    robust.setdefault(row.name, []).append(resolved_prose(row.over_control))
         ahead = [name for name, found in verdicts.items() if found == ["higher"] * len(tables)]
         nowhere = [name for name, found in verdicts.items() if "higher" not in found]
         self |= {"ahead everywhere": _listed(ahead), "ahead nowhere": _listed(nowhere), "fresh seeds": len(CONFIRMING)}
@@ -104,7 +104,7 @@ class LeagueValues(dict[str, Any]):
         seeds = CONFIRMING if asked and asked[4] else range(RANKING_SEEDS)
         sides = [self.runs.get(asked[1], {}).get(asked[side], {}) for side in (2, 3)] if asked else [{}, {}]
         one, other = ({seed: run for seed, run in side.items() if seed in seeds} for side in sides)
-        found = gain_over(one, other)
+        found = ranking_gain_over(one, other)
         if found is None:
             raise KeyError(key)
         return found
@@ -126,7 +126,11 @@ def _design(tables: Sequence[Standings], runs: Mapping[str, Runs]) -> str:
             name: {seed: run for seed, run in found.items() if seed in each.seeds}
             for name, found in runs[each.world.name].items()
         }
-        return f"`{row.name}` {resolved(gain_over(ranked[row.name], ranked[other]))}" if row and other in ranked else ""
+        return (
+            f"`{row.name}` {resolved_prose(ranking_gain_over(ranked[row.name], ranked[other]))}"
+            if row and other in ranked
+            else ""
+        )
 
     clock = {each.world.name: next((row for row in each.rows if row.name == "fedavg"), None) for each in tables}
     lines: dict[str, Callable[[Standings], str]] = {
@@ -140,7 +144,7 @@ def _design(tables: Sequence[Standings], runs: Mapping[str, Runs]) -> str:
         "synchronous rounds, over its periodic clock": lambda t: over(t, clock[t.world.name], REFERENCE),
     }
     heads = ["the paper's own design", *(each.world.title for each in tables)]
-    return table(heads, [[name, *map(say, tables)] for name, say in lines.items()])
+    return prose_table(heads, [[name, *map(say, tables)] for name, say in lines.items()])
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -180,7 +184,7 @@ def league_rows(tables: Sequence[Standings]) -> list[dict[str, Any]]:
                 f"{what}_to_target": cost.middle if math.isfinite(cost.middle) else None
                 for what, cost in row.costs.items()
             },
-            "settings": flat_keys(row.entry.tree),
+            "settings": flat_prose_keys(row.entry.tree),
         }
         for each in tables
         for row in each.rows
@@ -188,7 +192,7 @@ def league_rows(tables: Sequence[Standings]) -> list[dict[str, Any]]:
 
 
 def _plain(found: Comparison | None) -> dict[str, Any] | None:
-    return found and finite_or_none(found._asdict())
+    return found and finite_table_value(found._asdict())
 
 
 def _answers(tables: Sequence[Standings]) -> str:
@@ -203,7 +207,7 @@ def _answers(tables: Sequence[Standings]) -> str:
         over = [_again(again.get(name)) if name != first.name else "" for name in (REFERENCE, PAPER_METHOD)]
         title = f"**`{first.name}`{f': {first.entry.method.title}' * (first.name == COMBINED)}**"
         rows.append([each.world.title, title, f"{first.accuracy:.3f}, {first.final:.3f}", rivals, *over, place])
-    return table([*heads, "over the paper's schedule", "the paper's schedule: rank (range)"], rows)
+    return prose_table([*heads, "over the paper's schedule", "the paper's schedule: rank (range)"], rows)
 
 
 def _again(found: Comparison | None) -> str:
@@ -234,7 +238,7 @@ def _standings(each: Standings) -> str:
         )
     missing = ", ".join(f"`{name}` ({count} of {len(each.seeds)})" for name, count in each.left_out.items())
     told = f"\n\nLeft out, since runs are missing: {missing}." if missing else ""
-    ranks = table([*heads, *(f"{unit} to {each.target:.2f}" for unit, _, _ in _UNITS.values())], rows)
+    ranks = prose_table([*heads, *(f"{unit} to {each.target:.2f}" for unit, _, _ in _UNITS.values())], rows)
     return f"## {each.world.title}\n\n{each.world.differs}.\n\n{ranks}{told}"
 
 
@@ -265,4 +269,4 @@ def _settings(tables: Sequence[Standings]) -> str:
                 words = f"in {each.world.title}: {row.entry.method.title}"
                 rows.append([f"`{COMBINED}`", words, key_words(row.entry.tree), *[""] * len(tables)])
     heads = ["method", "what it is", "the same in all worlds", *(each.world.title for each in tables)]
-    return folded("All of them", table(heads, rows))
+    return folded_prose("All of them", prose_table(heads, rows))

@@ -17,11 +17,19 @@ from fedtide.studies import (
     Study,
     final_accuracy,
     mean_accuracy,
-    paired,
     paired_difference,
+    paired_results,
 )
 from fedtide_lab.league.methods import LEAGUE_METHODS, PAPER_METHOD, REFERENCE
-from fedtide_lab.league.tune import CONFIRMING, RANKING_SEEDS, Entry, combine, ranking_study, tuned, tuning
+from fedtide_lab.league.tune import (
+    CONFIRMING,
+    RANKING_SEEDS,
+    Entry,
+    combine_tuned,
+    ranking_study,
+    tuned_entries,
+    tuning,
+)
 from fedtide_lab.paper.figures import stored_runs
 from fedtide_lab.worlds.studies import World
 
@@ -102,18 +110,18 @@ class Standings(NamedTuple):
         return [each for each in self.rows if each.is_level and each is not self.winner]
 
 
-def gain_over(
+def ranking_gain_over(
     one: Mapping[int, RunResult], other: Mapping[int, RunResult], confidence: float = CONFIDENCE
 ) -> Comparison | None:
     """Compare two methods by mean accuracy, seed by seed."""
-    pairs = paired(one, other)
+    pairs = paired_results(one, other)
     if not pairs:
         return None
     first, second = ([mean_accuracy(pair[side]) for pair in pairs.values()] for side in (0, 1))
     return paired_difference(first, second, confidence)
 
 
-def standings(world: World, entries: Sequence[Entry], runs: Runs) -> Standings | None:
+def _standings(world: World, entries: Sequence[Entry], runs: Runs) -> Standings | None:
     """Rank the methods of a world by their mean accuracy over the horizon; None if the reference has no runs.
 
     Means compare on the same seeds only: those that the reference and most methods have. A method that lacks one of them is
@@ -143,8 +151,8 @@ def standings(world: World, entries: Sequence[Entry], runs: Runs) -> Standings |
     def row(rank: int, each: Entry) -> Standing:
         name, control = each.method.name, each.method.control
         own, reference = ranked[name], ranked[REFERENCE]
-        against = [_verdict(gain_over(own, ranked[other.method.name])) for other in order if other is not each]
-        family = gain_over(own, reference, 1 - (1 - CONFIDENCE) / max(1, len(order) - 1))
+        against = [_verdict(ranking_gain_over(own, ranked[other.method.name])) for other in order if other is not each]
+        family = ranking_gain_over(own, reference, 1 - (1 - CONFIDENCE) / max(1, len(order) - 1))
         return Standing(
             each,
             rank,
@@ -152,11 +160,11 @@ def standings(world: World, entries: Sequence[Entry], runs: Runs) -> Standings |
             len(order) - against.count("higher"),
             level[name],
             _mean(own, final_accuracy),
-            None if name == REFERENCE else gain_over(own, reference),
-            None if control in (name, REFERENCE) else gain_over(own, ranked.get(control, {})),
-            None if name == PAPER_METHOD else gain_over(own, ranked.get(PAPER_METHOD, {})),
+            None if name == REFERENCE else ranking_gain_over(own, reference),
+            None if control in (name, REFERENCE) else ranking_gain_over(own, ranked.get(control, {})),
+            None if name == PAPER_METHOD else ranking_gain_over(own, ranked.get(PAPER_METHOD, {})),
             {"higher": "ahead", "lower": "behind"}.get(_verdict(family), ""),
-            not any(lost[name]) and (name == first or _verdict(gain_over(own, ranked[first])) != "lower"),
+            not any(lost[name]) and (name == first or _verdict(ranking_gain_over(own, ranked[first])) != "lower"),
             *lost[name],
             {what: _cost(what, target, own, reference) for what in _SPENT},
         )
@@ -165,7 +173,7 @@ def standings(world: World, entries: Sequence[Entry], runs: Runs) -> Standings |
         name: {
             other: found
             for other in (REFERENCE, PAPER_METHOD)
-            if (found := gain_over(own, fresh.get(other, {}))) and name != other
+            if (found := ranking_gain_over(own, fresh.get(other, {}))) and name != other
         }
         for name, own in fresh.items()
     }
@@ -199,7 +207,7 @@ def _mean(runs: Mapping[int, RunResult], metric: Callable[[RunResult], float]) -
 def _cost(what: str, target: float, own: Mapping[int, RunResult], reference: Mapping[int, RunResult]) -> Cost:
     until = Reaching(what, target)
     found = until.over_seeds(list(own.values()))
-    pairs = list(paired(own, reference).values())
+    pairs = list(paired_results(own, reference).values())
     first, second = (np.array([until(pair[side]) for pair in pairs]) for side in (0, 1))
     known = np.isfinite([*first, *second]).all() and min(*first, *second) > 0
     ratio = paired_difference(list(np.log(first)), list(np.log(second))) if known else None
@@ -209,19 +217,19 @@ def _cost(what: str, target: float, own: Mapping[int, RunResult], reference: Map
 # The benchmark from its store: what is still to run, stage by stage, and the tables of what has run.
 
 
-def entries(world: World, store: Store) -> list[Entry]:
+def _entries(world: World, store: Store) -> list[Entry]:
     """Return every method that has been tuned in a world as it runs there, and last the combined one."""
-    found = tuned(world, list(LEAGUE_METHODS.values()), store)
-    together = combine(found)
-    return [*found, *tuned(world, [together], store)] if together else found
+    found = tuned_entries(world, list(LEAGUE_METHODS.values()), store)
+    together = combine_tuned(found)
+    return [*found, *tuned_entries(world, [together], store)] if together else found
 
 
-def stages(worlds: Sequence[World], store: Store) -> Iterator[tuple[str, list[Study]]]:
+def ranking_stages(worlds: Sequence[World], store: Store) -> Iterator[tuple[str, list[Study]]]:
     """Yield what to run, a stage at a time; what a stage has depends on the results of those before it."""
     yield "tuning", [tuning(world, list(LEAGUE_METHODS.values())) for world in worlds]
-    together = [(world, combine(tuned(world, list(LEAGUE_METHODS.values()), store))) for world in worlds]
+    together = [(world, combine_tuned(tuned_entries(world, list(LEAGUE_METHODS.values()), store))) for world in worlds]
     yield "tuning the combined", [tuning(world, [method]) for world, method in together if method]
-    yield "ranking", [ranking_study(world, entries(world, store), range(RANKING_SEEDS)) for world in worlds]
+    yield "ranking", [ranking_study(world, _entries(world, store), range(RANKING_SEEDS)) for world in worlds]
     asked: set[str] = set()
     while True:  # a winner that diverges there gives way to the next
         finals = [ranking_study(world, _finalists(world, store), CONFIRMING) for world in worlds]
@@ -232,17 +240,17 @@ def stages(worlds: Sequence[World], store: Store) -> Iterator[tuple[str, list[St
         yield "fresh seeds", finals
 
 
-def benchmark(world: World, store: Store) -> tuple[Standings, Runs] | None:
+def ranking_benchmark(world: World, store: Store) -> tuple[Standings, Runs] | None:
     """Return a world's table and the runs behind it; None if there are no runs."""
-    found = entries(world, store)
+    found = _entries(world, store)
     runs = stored_runs(ranking_study(world, found, range(_MOST_SEEDS)), store)
-    made = standings(world, found, runs)
+    made = _standings(world, found, runs)
     return (made, runs) if made else None
 
 
 def _finalists(world: World, store: Store) -> list[Entry]:
     """Return who meets again on fresh seeds: the winner and those ranked before it, of packets too, paper and reference."""
-    found = benchmark(world, store)
+    found = ranking_benchmark(world, store)
     if found is None:
         return []
     last = (found[0].digital or found[0].winner).rank

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedtide.config import lay
+from fedtide.config import merge_nested
 from fedtide.studies import Store, Study, make_study, mean_accuracy
 from fedtide_lab.league.methods import COMBINABLE, GROUPS, LEAGUE_METHODS, REFERENCE, LeagueMethod
 from fedtide_lab.paper.figures import Tree
@@ -22,7 +22,7 @@ CONFIRMING = range(10, 15)  # fresh seeds, for the winner
 COMBINED = "combined"
 CHANCE = 0.1  # the accuracy of a guess among ten labels, which every world here has
 # What an upload and a training cost: 0.2 W at 200,000 symbols/s; 1e6 cycles per sample at 1e-28 J s^2 and 1 GHz
-BASE: Tree = lay(
+BASE: Tree = merge_nested(
     COMMON_KEYS,
     {
         "data": {"num_test": 1000},
@@ -47,14 +47,14 @@ LEAGUE_WORLDS = (
         "A crowded macro cell",
         "MNIST in shards; devices within 500 m, path loss and 8 dB of shadowing under the fading, and a third of the "
         "symbols: n = 100,000",
-        lay(_KNOWN["macro"].tree, {"radio": {"num_symbols": 100_000}}),
+        merge_nested(_KNOWN["macro"].tree, {"radio": {"num_symbols": 100_000}}),
     ),
     World(
         "phones",
         "Phones that come and go",
         "Fashion-MNIST in shards; on for 2 T_max and away for 1 on average; every job takes another time, 0.1 T_max and "
         "Exp(0.3), some phones slower",
-        lay(_KNOWN["phones"].tree, {"data": {"name": "fashion_mnist"}}),
+        merge_nested(_KNOWN["phones"].tree, {"data": {"name": "fashion_mnist"}}),
     ),
 )
 
@@ -71,7 +71,7 @@ class Entry(NamedTuple):
     @property
     def tree(self) -> Tree:
         """All that it changes in the reference."""
-        return lay(lay(self.method.tree, self.setting), {"learning": {"learning_rate": self.rate}})
+        return merge_nested(merge_nested(self.method.tree, self.setting), {"learning": {"learning_rate": self.rate}})
 
 
 def tuning(world: World, methods: Sequence[LeagueMethod]) -> Study:
@@ -89,7 +89,7 @@ def ranking_study(world: World, entries: Sequence[Entry], seeds: Sequence[int]) 
     return make_study(world.name, {each.method.name: _in(world, each.tree) for each in entries}, seeds)
 
 
-def tuned(world: World, methods: Sequence[LeagueMethod], store: Store) -> list[Entry]:
+def tuned_entries(world: World, methods: Sequence[LeagueMethod], store: Store) -> list[Entry]:
     """Return these methods with their best settings in a world; without those that have no run there.
 
     A candidate that diverged is behind all that stayed finite.
@@ -107,7 +107,7 @@ def tuned(world: World, methods: Sequence[LeagueMethod], store: Store) -> list[E
     return found
 
 
-def combine(found: Sequence[Entry]) -> LeagueMethod | None:
+def combine_tuned(found: Sequence[Entry]) -> LeagueMethod | None:
     """Return the best schedule, server, codec and training of a world in one, by their tuning; None before all are tuned.
 
     Of a group whose best did no better than its control, nothing is taken. What it is tuned with are the weights
@@ -123,7 +123,7 @@ def combine(found: Sequence[Entry]) -> LeagueMethod | None:
             (each for each in found if each.group == group and not each.method.alone), key=lambda each: each.tuned
         )
         if best.tuned > by_name[best.method.control].tuned:
-            tree = lay(tree, lay(best.method.tree, best.setting))
+            tree = merge_nested(tree, merge_nested(best.method.tree, best.setting))
             titles.append(best.method.name)
     return LeagueMethod(COMBINED, " + ".join(titles), tree, LEAGUE_METHODS[REFERENCE].settings) if tree else None
 
@@ -135,4 +135,4 @@ def _candidates(method: LeagueMethod) -> list[Entry]:
 
 
 def _in(world: World, tree: Tree) -> Tree:
-    return lay(lay(BASE, world.tree), tree)
+    return merge_nested(merge_nested(BASE, world.tree), tree)

@@ -22,10 +22,10 @@ from fedtide.studies import (
     POWER,
     Comparison,
     RunResult,
-    diverged,
-    note,
-    paired,
+    diverged_runs_note,
+    mixed_pairs_note,
     paired_difference,
+    paired_results,
     seeds_needed,
 )
 
@@ -193,7 +193,7 @@ def _power(together: int) -> float:
 FigureResults = Mapping[str, Mapping[str, Mapping[int, RunResult]]]  # figure -> label -> seed -> result
 
 
-def decide(claim: Claim, results: FigureResults) -> Verdict:
+def decide_claim(claim: Claim, results: FigureResults) -> Verdict:
     """Make the claim's comparisons over the seeds that both sides have, by both measures."""
     both = (each.groups for each in (claim, claim.by_other_measure()))
     return Verdict(
@@ -204,7 +204,7 @@ def decide(claim: Claim, results: FigureResults) -> Verdict:
 def _find(check: Check, results: FigureResults) -> Finding:
     curves, sign = results.get(check.figure, {}), -1 if check.lower_is_better else 1
     names = [*_curves(check.better), *_curves(check.worse)]
-    together = paired(
+    together = paired_results(
         *(curves.get(name, {}) for name in names)
     )  # all that a difference is made of, on one path per seed
     difference = []
@@ -213,7 +213,7 @@ def _find(check: Check, results: FigureResults) -> Finding:
         difference.append(sign * (_value(check.better, values) - _value(check.worse, values)))
     known = tuple(each for each in difference if not math.isnan(each))
     runs = [result for group in together.values() for result in group]
-    return Finding(check, known, not together, note(together.values()), diverged(runs))
+    return Finding(check, known, not together, mixed_pairs_note(together.values()), diverged_runs_note(runs))
 
 
 def _curves(side: Side) -> tuple[str, ...]:
@@ -225,6 +225,6 @@ def _value(side: Side, values: Mapping[str, float]) -> float:
     return values[side] if isinstance(side, str) else values[side[0]] - values[side[1]]
 
 
-def side_label(side: Side) -> str:
+def claim_side_label(side: Side) -> str:
     """Name a side of a comparison."""
     return side if isinstance(side, str) else f"gain of {side[0]} over {side[1].partition(' | ')[0]}"

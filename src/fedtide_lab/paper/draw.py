@@ -15,20 +15,20 @@ from fedtide.plot import (
     SCREEN,
     ForestRow,
     Style,
-    axis_name,
     draw_curve,
     draw_end,
     draw_forest,
     draw_rows,
-    few_numbers,
-    leave_room,
+    few_chart_numbers,
+    figure_axis_name,
+    figure_sheet,
+    figure_style,
+    leave_chart_room,
     legend_below,
     line_styles,
     name_panel,
     new_figure,
-    our_style,
-    save,
-    sheet,
+    save_figure,
 )
 from fedtide.studies import (
     CONFIDENCE,
@@ -36,13 +36,13 @@ from fedtide.studies import (
     METRICS,
     Band,
     RunResult,
-    across,
-    aligned,
-    band,
+    aligned_seeds,
+    curves_zigzag,
     difference_band,
-    paired,
+    mean_band,
+    mixed_seeds_note,
     paired_difference,
-    saws,
+    paired_results,
 )
 from fedtide.timeline import PerArrival, Periodic, Synchronous, make_clock, start_times
 from fedtide.types import Floats, Ints, Tick
@@ -53,38 +53,38 @@ Curves = Mapping[str, Mapping[int, RunResult]]  # label -> seed -> result
 _EFFECTS = {"mean_accuracy": "mean over the horizon", "final_accuracy": "mean over its last tenth"}
 
 
-def smooths(figure: Figure, curves: Curves) -> bool:
+def drawing_smooths(figure: Figure, curves: Curves) -> bool:
     """Say whether a figure shows averages over one T_max: if one of its curves saws, all are smoothed alike."""
-    return saws((result for runs in curves.values() for result in runs.values()), figure.column)
+    return curves_zigzag((result for runs in curves.values() for result in runs.values()), figure.column)
 
 
 def draw_figure(figure: Figure, curves: Curves, stem: Path, style: str = SCREEN) -> list[Path]:
     """Draw one figure of the paper; settings share the value axis."""
     if figure.effects:
-        return draw_effects(figure, curves, stem, style)
-    with our_style(style) as how:
-        page, rows = sheet(how, 1, len(figure.settings), _height(how, figure), sharey=True)
+        return _draw_effects(figure, curves, stem, style)
+    with figure_style(style) as how:
+        page, rows = figure_sheet(how, 1, len(figure.settings), _height(how, figure), sharey=True)
         _fill(rows[0], figure, curves, figure.over, how)
         legend_below(page, how, rows[0])
-        return save(page, stem)
+        return save_figure(page, stem)
 
 
 def draw_resources(figure: Figure, curves: Curves, stem: Path, style: str = SCREEN) -> list[Path]:
     """Draw the same curves against what they cost: a row for the bits sent, a row for the samples that devices trained on."""
-    with our_style(style) as how:
-        page, rows = sheet(how, 2, len(figure.settings), 0.92 * _height(how, figure), sharey=True)
+    with figure_style(style) as how:
+        page, rows = figure_sheet(how, 2, len(figure.settings), 0.92 * _height(how, figure), sharey=True)
         for number, (panels, over) in enumerate(zip(rows, ("bits", "samples_trained"), strict=True)):
             _fill(panels, figure, curves, over, how, number * len(figure.settings))
         legend_below(page, how, rows.ravel())
-        return save(page, stem)
+        return save_figure(page, stem)
 
 
 def draw_difference(figure: Figure, curves: Curves, stem: Path, style: str = SCREEN) -> list[Path]:
     """Draw gains of the averages so far, seed by seed, with the sign of the verdicts: what pairing leaves of the noise."""
     sign = -1 if figure.column == "train_loss" else 1
     drawn_as = line_styles(figure.curves)
-    with our_style(style) as how:
-        page, rows = sheet(how, 1, len(figure.settings), _height(how, figure), sharey=True)
+    with figure_style(style) as how:
+        page, rows = figure_sheet(how, 1, len(figure.settings), _height(how, figure), sharey=True)
         panels, heights = rows[0], []
         gains = {setting: _gains(figure, curves, setting) for setting in figure.settings}
         words = _with_seeds(
@@ -93,7 +93,7 @@ def draw_difference(figure: Figure, curves: Curves, stem: Path, style: str = SCR
         for number, (panel, setting) in enumerate(zip(panels, figure.settings, strict=True)):
             found = gains[setting]
             ends = [float(gain.x[-1]) for gain in found.values()]
-            step = leave_room(panel, 0, max(ends, default=1.0), len(found))
+            step = leave_chart_room(panel, 0, max(ends, default=1.0), len(found))
             for place, (name, gain) in enumerate(found.items()):
                 of = " over ".join(figure.pair(name) or ()) + words[name].removeprefix(name)
                 mean, low, high = (sign * each for each in (gain.mean, gain.low, gain.high))
@@ -104,42 +104,42 @@ def draw_difference(figure: Figure, curves: Curves, stem: Path, style: str = SCR
                 late = slice(len(gain.x) // 7, None)
                 heights += [mean[late], np.array([low[-1], high[-1]])]
             panel.axhline(0, color="black", linewidth=0.8)
-            panel.set_xlabel(axis_name(figure.over))
+            panel.set_xlabel(figure_axis_name(figure.over))
             notes = dict.fromkeys(gain.note for gain in found.values() if gain.note)  # most curves have the same
             seeds_of = {gain.num_seeds for gain in found.values()}
             name_panel(panel, how, number, _title(setting, seeds_of, "\n".join(notes)))
         for panel in panels if how.stacked else panels[:1]:
-            panel.set_ylabel(f"gain in {axis_name(figure.column)},\naveraged up to then")
+            panel.set_ylabel(f"gain in {figure_axis_name(figure.column)},\naveraged up to then")
         if heights:  # the first seventh, where curves rise steeply at different times, may leave the frame
             least, most = (float(pick(np.concatenate(heights))) for pick in (np.min, np.max))
             margin = 0.08 * max(most - least, 1e-3)
             panels[0].set_ylim(least - margin, most + margin)
         legend_below(page, how, panels)
-        return save(page, stem)
+        return save_figure(page, stem)
 
 
-def draw_effects(figure: Figure, curves: Curves, stem: Path, style: str = SCREEN) -> list[Path]:
+def _draw_effects(figure: Figure, curves: Curves, stem: Path, style: str = SCREEN) -> list[Path]:
     """Draw by how much every curve's accuracy differs from its reference's: for curves that lie on one another."""
-    with our_style(style) as how:
+    with figure_style(style) as how:
         num_rows = len(figure.curves) * len(figure.settings)
-        page, rows = sheet(how, 1, len(_EFFECTS), 0.9 + 0.22 * num_rows, sharey=not how.stacked)
+        page, rows = figure_sheet(how, 1, len(_EFFECTS), 0.9 + 0.22 * num_rows, sharey=not how.stacked)
         for number, (panel, (metric, words)) in enumerate(zip(rows[0], _EFFECTS.items(), strict=True)):
             lines = []
             for setting in figure.settings:
                 for name in figure.curves:
                     pair = figure.pair(name)
                     sides = [curves.get(curve_label(each, setting), {}) for each in pair or ()]
-                    pairs = list(paired(*sides).values()) if sides else []
+                    pairs = list(paired_results(*sides).values()) if sides else []
                     if pairs:
                         values = [[METRICS[metric](each) for each in side] for side in zip(*pairs, strict=True)]
                         differences = tuple(a - b for a, b in zip(*values, strict=True))
                         lines.append(ForestRow(name, paired_difference(values[0], values[1]), single=differences))
             draw_rows(panel, lines, {"": COLOURS[0]})
-            few_numbers(panel)
+            few_chart_numbers(panel)
             panel.set_xlabel(f"accuracy gained over {figure.against['']},\n{words}")
             if not how.titles:
                 name_panel(panel, how, number, "")
-        return save(page, stem)
+        return save_figure(page, stem)
 
 
 def _gains(figure: Figure, curves: Curves, setting: str) -> dict[str, Band]:
@@ -175,21 +175,21 @@ def _fill(panels: Any, figure: Figure, curves: Curves, over: str, style: Style, 
 
     accuracy = figure.column == "test_accuracy"
     within = ACCURACY if accuracy else (0.0, np.inf)
-    smooth, drawn_as = smooths(figure, curves), line_styles(figure.curves)
+    smooth, drawn_as = drawing_smooths(figure, curves), line_styles(figure.curves)
     means: list[Any] = []
     ends: list[float] = []
-    shown = {setting: aligned({name: curves.get(curve_label(name, setting), {}) for name in figure.curves})
+    shown = {setting: aligned_seeds({name: curves.get(curve_label(name, setting), {}) for name in figure.curves})
              for setting in figure.settings}  # fmt: skip
     words = _with_seeds({setting: {name: len(each) for name, each in runs.items()} for setting, runs in shown.items()})
     for number, (panel, setting) in enumerate(zip(panels, figure.settings, strict=True)):
         runs = shown[setting]
         found = {
-            name: band(list(runs[name].values()), figure.column, over, not accuracy, smooth)
+            name: mean_band(list(runs[name].values()), figure.column, over, not accuracy, smooth)
             for name in figure.curves
             if name in runs
         }
         right = max((float(each.x[-1]) for each in found.values()), default=1.0)
-        step = leave_room(panel, 0, right, len(found))
+        step = leave_chart_room(panel, 0, right, len(found))
         for place, (name, drawn) in enumerate(found.items()):
             look = drawn_as[name]
             draw_curve(panel, drawn.x, drawn.mean, look, words[name], drawn.curves, place, len(found), within)
@@ -197,14 +197,17 @@ def _fill(panels: Any, figure: Figure, curves: Curves, over: str, style: Style, 
             draw_end(panel, at, drawn.mean[-1], drawn.low[-1], drawn.high[-1], look, within)
             means.append(np.interp(np.linspace(0.05, 1, 20) * right, drawn.x, drawn.mean))
             ends += [float(drawn.low[-1]), float(drawn.high[-1])]
-        panel.set_xlabel(axis_name(over))
+        panel.set_xlabel(figure_axis_name(over))
         name_panel(
-            panel, style, first + number, _title(setting, {each.num_seeds for each in found.values()}, across(runs))
+            panel,
+            style,
+            first + number,
+            _title(setting, {each.num_seeds for each in found.values()}, mixed_seeds_note(runs)),
         )
         if over in ("bits", "samples_trained"):
             panel.xaxis.set_major_formatter(EngFormatter())  # 10 M
     for panel in panels if style.stacked else panels[:1]:
-        panel.set_ylabel(axis_name(figure.column))
+        panel.set_ylabel(figure_axis_name(figure.column))
     if accuracy and means:  # from where the slowest curve is after a twentieth of the horizon: all rise steeply before
         low = np.floor(10 * min(each[0] for each in means)) / 10
         panels[0].set_ylim(max(0.0, low), min(1.0, max(*(each.max() for each in means), *ends) + 0.01))
@@ -245,7 +248,7 @@ def draw_frameworks(
         ("fully asynchronous (FedAsync)", list(PerArrival()(clock))),
         (r"periodic, $\tilde T=T_{\max}/4$", list(Periodic(0.25)(clock))),
     )
-    with our_style(style) as how:
+    with figure_style(style) as how:
         page = new_figure(how.width, 4.5)
         panels = page.subplots(3, 1, sharex=True)
         for panel, (title, ticks) in zip(panels, drawn, strict=True):
@@ -253,7 +256,7 @@ def draw_frameworks(
             panel.set_title(title, loc="left")
         panels[-1].set_xlabel(r"time (units of $T_{\max}$)")
         page.legend(handles=_legend(), loc="outside lower center", ncols=2, handlelength=1.6)
-        return save(page, stem)
+        return save_figure(page, stem)
 
 
 def _legend() -> list[Any]:
@@ -310,7 +313,7 @@ def draw_ages(
     tick = ticks[at - 1]
     age: Ints = tick.index - tick.start
     picked = set(tick.ready[np.sort(stream(seed, "schedule", at).permutation(len(tick.ready))[:limit])].tolist())
-    with our_style(style) as how:
+    with figure_style(style) as how:
         page = new_figure(how.width, 3.0)
         panel = page.subplots()
         born = start_times(ticks)
@@ -337,7 +340,7 @@ def draw_ages(
         panel.set_yticks(range(num_devices), [f"device {k + 1}" for k in range(num_devices)])
         panel.set_xlabel(r"time (units of $T_{\max}$), $\tilde T=T_{\max}/4$")
         panel.grid(False)
-        return save(page, stem)
+        return save_figure(page, stem)
 
 
 # The verdicts at a glance: a line per claim, with the comparison on which it hangs, on one axis per kind of measure.

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from fedtide.config import TimelineConfig, lay
+from fedtide.config import TimelineConfig, merge_nested
 from fedtide.studies import RunResult, Store, Study, make_study
-from fedtide_lab.prose import packaged
+from fedtide_lab.prose import packaged_prose
 
 Tree = Mapping[str, Any]
 
@@ -74,24 +74,26 @@ def curve_label(curve: str, setting: str) -> str:
     return f"{curve} | {setting}"
 
 
-FIGURES = {name: Figure(name, **row) for name, row in yaml.safe_load(packaged("paper/figures.yaml")).items()}
+FIGURES = {name: Figure(name, **row) for name, row in yaml.safe_load(packaged_prose("paper/figures.yaml")).items()}
 
 
 def figure_study(figure: Figure, seeds: Sequence[int], quick: Tree | None = None) -> Study:
     """Return the study behind a figure; `quick` is laid on top of every run."""
     variants = {}
     for name, parts in figure.variants().items():
-        tree = lay(lay(figure.base, parts["_setting"]), parts["_curve"])
+        tree = merge_nested(merge_nested(figure.base, parts["_setting"]), parts["_curve"])
         tree.pop("only", None)
-        variants[name] = shrink(tree, quick) if quick else tree
+        variants[name] = _shrink(tree, quick) if quick else tree
     return make_study(figure.name, variants, seeds)
 
 
-def shrink(tree: dict[str, Any], quick: Tree) -> dict[str, Any]:
+def _shrink(tree: dict[str, Any], quick: Tree) -> dict[str, Any]:
     """Cut a run down to a fraction of its horizon, on smaller data, for a quick look."""
     whole = tree.get("timeline", {}).get("horizon", TimelineConfig.model_fields["horizon"].default)
     horizon = float(whole) * float(quick["horizon_share"])
-    return lay(lay(tree, {k: v for k, v in quick.items() if k != "horizon_share"}), {"timeline": {"horizon": horizon}})
+    return merge_nested(
+        merge_nested(tree, {k: v for k, v in quick.items() if k != "horizon_share"}), {"timeline": {"horizon": horizon}}
+    )
 
 
 def stored_runs(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:

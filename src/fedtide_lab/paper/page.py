@@ -14,11 +14,20 @@ from typing import Any
 import numpy as np
 
 from fedtide.config import FRAMEWORKS, Experiment, experiment
-from fedtide.engine import durations
+from fedtide.engine import system_durations
 from fedtide.plot import SAID, SMOOTHED
-from fedtide.studies import METRICS, WHY, effect, finite_or_none, note, paired, paired_difference, summary
+from fedtide.studies import (
+    METRICS,
+    WHY,
+    finite_table_value,
+    mixed_pairs_note,
+    pair_paths_summary,
+    paired_difference,
+    paired_results,
+    table_effect,
+)
 from fedtide_lab.paper.claims import FigureResults, Finding, Verdict
-from fedtide_lab.paper.draw import smooths
+from fedtide_lab.paper.draw import drawing_smooths
 from fedtide_lab.paper.figures import FIGURES, Figure, curve_label
 from fedtide_lab.paper.reproduce import (
     claims_rows,
@@ -27,15 +36,23 @@ from fedtide_lab.paper.reproduce import (
     observed_rows,
     paper_ledger,
     plain_verdict,
-    without_run,
+    without_reproduced_run,
 )
 from fedtide_lab.paper.sentences import CLAIMS
-from fedtide_lab.prose import fill, findings, folded, packaged, sections, table, write_page
+from fedtide_lab.prose import (
+    fill_prose,
+    folded_prose,
+    packaged_prose,
+    prose_findings,
+    prose_sections,
+    prose_table,
+    write_prose_page,
+)
 
 _MARKS = {"holds": "**holds**", "contradicted": "**contradicted**"}  # of a verdict; others are shown as they are
 # Of a single comparison, which is a part of a claim or one way in which it may hold: no verdict on the paper.
 _AS_CLAIMED = {"holds": "yes", "contradicted": "the other way"}
-TEXTS = sections(packaged("paper/texts.md"))
+TEXTS = prose_sections(packaged_prose("paper/texts.md"))
 # The figures about which the paper claims something
 _CLAIMED = {check.figure for claim in CLAIMS for check in claim.checks}
 
@@ -51,7 +68,7 @@ def write_paper_page(
 ) -> None:
     """Write the page beside its figures. store: the folder of the results, with findings.md if any."""
     rows = claims_rows(verdicts)
-    notes = findings(store, paper_values(), FIGURES) if store else {}
+    notes = prose_findings(store, paper_values(), FIGURES) if store else {}
     shown = []
     for name, figure in FIGURES.items():
         note = notes.get(f"findings {name}") or figure.note
@@ -59,7 +76,7 @@ def write_paper_page(
         shown += [_claim(row, each) for row, each in zip(rows, verdicts, strict=True) if _figure_of(row) == name]
         if name in figures:
             spent = paper_ledger(figure, results[name])
-            shown += [_proved(spent), folded("What each curve spent", _ledger_table(spent))]
+            shown += [_proved(spent), folded_prose("What each curve spent", _ledger_table(spent))]
     for name in figures:
         if name.endswith("_timeline"):
             shown += [f"### {TEXTS[name]}", f"![{TEXTS[name]}]({_image(page, figures[name])})"]
@@ -73,10 +90,10 @@ def write_paper_page(
         "verdicts": _verdicts_table(rows),
         "rule": TEXTS["rule"],
         "observed": _observed_tables(observed_rows(observed)),
-        "runs": folded("Curves, seeds and what they cost", _runs_table(results)),
+        "runs": folded_prose("Curves, seeds and what they cost", _runs_table(results)),
         "figures": "\n\n".join(part for part in shown if part),
     }
-    write_page(page, fill(packaged("paper/page.md"), values, "paper/page.md"), "paper")
+    write_prose_page(page, fill_prose(packaged_prose("paper/page.md"), values, "paper/page.md"), "paper")
 
 
 def _common() -> dict[str, Any]:
@@ -99,7 +116,7 @@ def paper_values() -> dict[str, float]:
     uploads = []
     for seed in range(10):
         made = experiment({"framework": "fedasync", "fleet": {"num_devices": 40}, "seed": seed})
-        uploads.append(np.sort(np.floor(made.timeline.horizon / np.asarray(durations(made))))[::-1])
+        uploads.append(np.sort(np.floor(made.timeline.horizon / np.asarray(system_durations(made))))[::-1])
     values = {f"uploads on seed {seed}": float(each.sum()) for seed, each in enumerate(uploads)}
     for who, count in {"quickest": 1, "quickest five": 5}.items():
         shares = [100 * float(each[:count].sum() / each.sum()) for each in uploads]
@@ -116,14 +133,14 @@ def _verdicts_table(rows: Sequence[Mapping[str, Any]]) -> str:
         "the comparison on which it hangs (positive: as claimed)",
         "by the other measure",
     ]
-    return table(
+    return prose_table(
         heads,
         [
             [
                 _link(FIGURES[_figure_of(row)]),
                 f"[{row['text']}](#{_anchor(row['text'])})",
                 _mark(row["verdict"]),
-                f"{in_words(row['weakest'])}: {effect(row['weakest'])}",
+                f"{in_words(row['weakest'])}: {table_effect(row['weakest'])}",
                 row["by_other_measure"],
             ]
             for row in rows
@@ -136,9 +153,10 @@ def _observed_tables(rows: Sequence[Mapping[str, Any]]) -> str:
     parts = []
     for row in rows:
         cells = [
-            [difference_words(each), effect(each), effect(each["by_other_measure"])] for each in row["comparisons"]
+            [difference_words(each), table_effect(each), table_effect(each["by_other_measure"])]
+            for each in row["comparisons"]
         ]
-        parts += [f"**{row['text']}.** {row['note']}", table(heads, cells)]
+        parts += [f"**{row['text']}.** {row['note']}", prose_table(heads, cells)]
     return "\n\n".join(parts)
 
 
@@ -162,15 +180,19 @@ def _images(
     """Show a figure with its caption and note, and below it the other drawings of the same runs."""
     name = figure.name
     if name not in figures:
-        absent = f"{len(without_run(name, results))} of {len(figure.variants())} curves"
+        absent = f"{len(without_reproduced_run(name, results))} of {len(figure.variants())} curves"
         return [f"Not drawn yet: {absent} have no run. `fedtide paper {name}` adds them."]
-    how = [TEXTS["effects"]] if figure.effects else [SAID, *([SMOOTHED] if smooths(figure, results[name]) else [])]
+    how = (
+        [TEXTS["effects"]]
+        if figure.effects
+        else [SAID, *([SMOOTHED] if drawing_smooths(figure, results[name]) else [])]
+    )
     caption = " ".join([plain_verdict(figure.caption), *how])
     parts = [f"![{figure.title}]({_image(page, figures[name])})", caption, note, *_left_out(results[name])]
     for kind in ("difference", "resources"):
         if f"{name}_{kind}" in figures:
             shown = f"![{figure.title}, {kind}]({_image(page, figures[f'{name}_{kind}'])})\n\n{TEXTS[kind]}"
-            parts.append(folded("Against bits and samples", shown) if kind == "resources" else shown)
+            parts.append(folded_prose("Against bits and samples", shown) if kind == "resources" else shown)
     return parts if name in _CLAIMED else [*parts, _differences_table(figure, results[name])]
 
 
@@ -206,10 +228,10 @@ def _claim(row: Mapping[str, Any], verdict: Verdict) -> str:
     rows = []
     for group, each in zip(groups or [""] * many, row["comparisons"], strict=True):
         other = each["by_other_measure"]
-        by_other = f"`{other['metric']}` {effect(other)}: {_as_claimed(other)}"
-        rows.append([group + in_words(each), effect(each), _as_claimed(each), by_other])
+        by_other = f"`{other['metric']}` {table_effect(other)}: {_as_claimed(other)}"
+        rows.append([group + in_words(each), table_effect(each), _as_claimed(each), by_other])
     heads = ["comparison", "difference (95 % interval)", "as claimed?", "by the other measure"]
-    return "\n\n".join([*parts, folded(f"Its {many} comparison{'s' * (many > 1)}", table(heads, rows))])
+    return "\n\n".join([*parts, folded_prose(f"Its {many} comparison{'s' * (many > 1)}", prose_table(heads, rows))])
 
 
 def _mark(verdict: str) -> str:
@@ -237,13 +259,13 @@ def _runs_table(results: FigureResults) -> str:
         cost = f"{sum(known) / 60:.0f} min" if len(known) == len(figure.variants()) else "-"
         lines.append([f"{figure.title} (`{name}`)", str(len(figure.variants())), words, cost])
     every = [result for curves in results.values() for runs in curves.values() for result in runs.values()]
-    made = table(["figure", "curves", "seeds", "the quickest seed of each curve, on one core"], lines)
-    return f"{made}\n\nFigures share runs, so all together cost less than the sum.\n\n{summary(every)} {WHY}"
+    made = prose_table(["figure", "curves", "seeds", "the quickest seed of each curve, on one core"], lines)
+    return f"{made}\n\nFigures share runs, so all together cost less than the sum.\n\n{pair_paths_summary(every)} {WHY}"
 
 
 def _ledger_table(rows: Sequence[Mapping[str, Any]]) -> str:
     heads = ["curve", "seeds", "uploads", "symbols (airtime)", "bits sent", "kept share", "samples trained", "wasted"]
-    return table(
+    return prose_table(
         [*heads, "quickest run"],
         [
             [
@@ -272,12 +294,12 @@ def _differences_table(figure: Figure, curves: Mapping[str, Mapping[int, Any]]) 
             if reference is None:
                 continue
             runs, base = (curves.get(curve_label(each, setting), {}) for each in (curve, reference))
-            pairs = list(paired(runs, base).values())
+            pairs = list(paired_results(runs, base).values())
             if pairs:
                 found = paired_difference([metric(one) for one, _ in pairs], [metric(other) for _, other in pairs])
-                row = {**finite_or_none(found._asdict()), "paths_note": note(pairs)}
-                rows.append([f"{plain_verdict(curve)}, {setting}", plain_verdict(reference), effect(row)])
-    return table(["curve", "mean accuracy, less that of", "difference (95 % interval)"], rows)
+                row = {**finite_table_value(found._asdict()), "paths_note": mixed_pairs_note(pairs)}
+                rows.append([f"{plain_verdict(curve)}, {setting}", plain_verdict(reference), table_effect(row)])
+    return prose_table(["curve", "mean accuracy, less that of", "difference (95 % interval)"], rows)
 
 
 def _count(findings: Sequence[Finding]) -> str:

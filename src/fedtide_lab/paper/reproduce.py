@@ -9,9 +9,9 @@ from typing import Any
 
 from fedtide.errors import FedtideError
 from fedtide.plot import SCREEN
-from fedtide.studies import CONFIDENCE, RunResult, Store, Study, aligned, finite_or_none
+from fedtide.studies import CONFIDENCE, RunResult, Store, Study, aligned_seeds, finite_table_value
 from fedtide_lab.paper import draw as paper_draw
-from fedtide_lab.paper.claims import FigureResults, Finding, Verdict, decide, side_label
+from fedtide_lab.paper.claims import FigureResults, Finding, Verdict, claim_side_label, decide_claim
 from fedtide_lab.paper.draw import draw_difference, draw_figure, draw_resources
 from fedtide_lab.paper.figures import FIGURES, Figure, figure_study, stored_runs
 from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS
@@ -23,7 +23,7 @@ _QUICK_SEEDS = 2
 _MOST_SEEDS = 1000
 
 
-def chosen(names: Sequence[str]) -> list[str]:
+def reproduced_figures(names: Sequence[str]) -> list[str]:
     """Return the figures named, all of them if none is; raise for a name that is none."""
     known = [*FIGURES, _TIMELINES]
     for name in names:
@@ -32,7 +32,7 @@ def chosen(names: Sequence[str]) -> list[str]:
     return list(names) or known
 
 
-def studies(names: Sequence[str], seeds: int | None, quick: Mapping[str, Any] | None) -> list[Study]:
+def reproduced_studies(names: Sequence[str], seeds: int | None, quick: Mapping[str, Any] | None) -> list[Study]:
     """Return the studies behind these figures; seeds=None takes each figure's own number."""
     if seeds and seeds > _MOST_SEEDS:
         raise FedtideError(f"--seeds {seeds}: more than {_MOST_SEEDS} seeds per curve would take years; ask for fewer")
@@ -44,12 +44,14 @@ def studies(names: Sequence[str], seeds: int | None, quick: Mapping[str, Any] | 
     ]
 
 
-def collect(names: Sequence[str], store: Store, quick: Mapping[str, Any] | None, seeds: int = 0) -> FigureResults:
+def collect_reproduced(
+    names: Sequence[str], store: Store, quick: Mapping[str, Any] | None, seeds: int = 0
+) -> FigureResults:
     """Read every stored run of these figures, whatever its seed: figure -> curve -> seed -> result."""
-    return {part.name: stored_runs(part, store) for part in studies(names, max(seeds, 20), quick)}
+    return {part.name: stored_runs(part, store) for part in reproduced_studies(names, max(seeds, 20), quick)}
 
 
-def without_run(name: str, results: FigureResults) -> list[str]:
+def without_reproduced_run(name: str, results: FigureResults) -> list[str]:
     """Return the curves of a figure that have no run yet."""
     labels = FIGURES[name].variants() if name in FIGURES else ()
     return [label for label in labels if not results.get(name, {}).get(label)]
@@ -62,7 +64,7 @@ def refuse_a_poorer_page(page: Path, results: FigureResults, store: Path) -> Non
     except (OSError, ValueError):  # no page, or none of ours
         return
     now = {name: sum(map(len, curves.values())) for name, curves in results.items()}
-    lost = [name for name, count in before.items() if count and without_run(name, results)]
+    lost = [name for name, count in before.items() if count and without_reproduced_run(name, results)]
     if lost or sum(now.values()) < sum(before.values()) / 2:
         what = f"the figure{'s' * (len(lost) > 1)} {', '.join(lost)}" if lost else "most of its runs"
         raise FedtideError(
@@ -79,7 +81,7 @@ def _runs_behind(page: str) -> dict[str, float]:
     }
 
 
-def draw_all(
+def draw_reproduced(
     names: Sequence[str],
     results: FigureResults,
     folder: Path,
@@ -107,14 +109,14 @@ def draw_all(
     return drawn
 
 
-def verdicts(results: FigureResults) -> list[Verdict]:
+def reproduced_verdicts(results: FigureResults) -> list[Verdict]:
     """Decide every claim."""
-    return [decide(claim, results) for claim in CLAIMS]
+    return [decide_claim(claim, results) for claim in CLAIMS]
 
 
-def observed(results: FigureResults) -> list[Verdict]:
+def reproduced_observations(results: FigureResults) -> list[Verdict]:
     """Make the comparisons of every observation of ours; their verdicts mean nothing."""
-    return [decide(each, results) for each in OBSERVATIONS]
+    return [decide_claim(each, results) for each in OBSERVATIONS]
 
 
 def paper_ledger(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]]) -> list[dict[str, Any]]:
@@ -124,7 +126,7 @@ def paper_ledger(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]]) 
         labels = [name for name in figure.variants() if name.endswith(f" | {setting}")]
         rows += [
             _spent(name, list(runs.values()))
-            for name, runs in aligned({name: curves.get(name, {}) for name in labels}).items()
+            for name, runs in aligned_seeds({name: curves.get(name, {}) for name in labels}).items()
         ]
     return rows
 
@@ -231,15 +233,15 @@ def _comparison(finding: Finding) -> dict[str, Any]:
     found = finding.at(CONFIDENCE)
     return {
         "figure": finding.check.figure,
-        "better": plain_verdict(side_label(finding.check.better)),
-        "worse": plain_verdict(side_label(finding.check.worse)),
+        "better": plain_verdict(claim_side_label(finding.check.better)),
+        "worse": plain_verdict(claim_side_label(finding.check.worse)),
         "metric": finding.check.metric,
         "lower_is_better": finding.check.lower_is_better,
         "positive_is": "as claimed",
         "verdict": finding.answer(),
         "paths_note": finding.paths_note,
         "diverged_note": finding.diverged_note,
-        **({} if found is None else finite_or_none(found._asdict())),
+        **({} if found is None else finite_table_value(found._asdict())),
     }
 
 

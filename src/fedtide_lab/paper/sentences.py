@@ -11,9 +11,9 @@ from typing import Any
 
 from fedtide_lab.paper.claims import Check, Claim
 from fedtide_lab.paper.figures import FRESH, OLD, OLDER, curve_label
-from fedtide_lab.prose import fill, packaged, sections
+from fedtide_lab.prose import fill_prose, packaged_prose, prose_sections
 
-_WORDS = sections(fill(packaged("paper/claims.md"), {"fresh": FRESH, "old": OLD}, "paper/claims.md"))
+_WORDS = prose_sections(fill_prose(packaged_prose("paper/claims.md"), {"fresh": FRESH, "old": OLD}, "paper/claims.md"))
 
 _IID, _NON_IID, _SLOW = "i.i.d.", "non-i.i.d.", "slow labels"
 _BOTH = (_IID, _NON_IID)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.engine import candidates_at, grant_at, planned
-from fedtide.schedule import looks_back
+from fedtide.engine import grant_at_tick, planned, step_candidates
+from fedtide.schedule import scheduler_looks_back
 from fedtide.types import Floats, Grant, Ints, Tick
 from fedtide_lab.theory.measure import Problem, at_seed, squared_distance
 
@@ -70,28 +70,28 @@ def C_3(c: Constants, q: float) -> float:
     return 8 * c.L**2 * ((1 + q) * c.C_2 + 1)
 
 
-def curvature_term(c: Constants, q: float) -> float:
+def _curvature_term(c: Constants, q: float) -> float:
     """Return 2 L^2 + C_3, the coefficient of alpha^2 in C-bar."""
     return 2 * c.L**2 + C_3(c, q)
 
 
-def epsilon(c: Constants, alpha: float, q: float) -> float:
+def _epsilon(c: Constants, alpha: float, q: float) -> float:
     """Return epsilon = zeta L + alpha [zeta (2 L^2 + C_3) + 4 C_1 (1 + q)] (eq:epsilon)."""
-    return c.zeta * c.L + alpha * (c.zeta * curvature_term(c, q) + 4 * c.C_1 * (1 + q))
+    return c.zeta * c.L + alpha * (c.zeta * _curvature_term(c, q) + 4 * c.C_1 * (1 + q))
 
 
 def _theorem(name: str, about: str, quantiser: Callable[[Constants], float], earlier: int) -> Variant:
     """Make Theorem 1 with this quantiser variance and a_lim - earlier."""
 
     def step_limit(c: Constants) -> float:
-        return c.mu * c.rho / curvature_term(c, quantiser(c))
+        return c.mu * c.rho / _curvature_term(c, quantiser(c))
 
     def contraction(c: Constants, alpha: float) -> float:
-        return 1 - c.mu * alpha * c.rho + alpha**2 * curvature_term(c, quantiser(c))
+        return 1 - c.mu * alpha * c.rho + alpha**2 * _curvature_term(c, quantiser(c))
 
     def asymptote(c: Constants, alpha: float) -> float:
         q = quantiser(c)
-        return epsilon(c, alpha, q) / (c.mu * c.rho - alpha * curvature_term(c, q))
+        return _epsilon(c, alpha, q) / (c.mu * c.rho - alpha * _curvature_term(c, q))
 
     return Variant(
         name,
@@ -100,16 +100,16 @@ def _theorem(name: str, about: str, quantiser: Callable[[Constants], float], ear
         contraction,
         asymptote,
         distance=lambda c, alpha: c.initial,
-        acted=lambda c, ticks: exponents(c.a_lim - earlier, len(ticks)),
+        acted=lambda c, ticks: _exponents(c.a_lim - earlier, len(ticks)),
     )
 
 
-def exponents(age_limit: int, num_ticks: int) -> Ints:
+def _exponents(age_limit: int, num_ticks: int) -> Ints:
     """Return floor((t - 1)/(a_lim + 1)) + 1 for t = 1..num_ticks: how often C-bar has acted on theta(t+1)."""
     return np.arange(num_ticks, dtype=np.int64) // (age_limit + 1) + 1
 
 
-def planned_exponents(ticks: Sequence[Tick]) -> Ints:
+def _planned_exponents(ticks: Sequence[Tick]) -> Ints:
     """Return how often C-bar has surely acted on theta(t+1), t = 1, 2, ..., for this very timeline [len(ticks)].
 
     n(t) = 1 + min over the ready devices of n(s_k(t) - 1), with n(0) = 0; in an empty round theta(t+1) = theta(t), so
@@ -127,7 +127,7 @@ def empty_rounds(ticks: Sequence[Tick]) -> int:
     return sum(len(tick.ready) == 0 for tick in ticks)
 
 
-def sharp_asymptote(c: Constants, alpha: float) -> float:
+def _sharp_asymptote(c: Constants, alpha: float) -> float:
     """Return [2 max_k (F_k(theta*) - F_k*) + alpha (1 + q) C_1] / mu: r_min has no part in it."""
     return (2 * c.local_gap + alpha * (1 + tight_quantiser(c)) * c.C_1) / c.mu
 
@@ -140,9 +140,9 @@ SHARP = Variant(
     "our bound under the same assumptions",
     step_limit=lambda c: 1 / (c.L * (1 + tight_quantiser(c)) * c.C_2),
     contraction=lambda c, alpha: 1 - c.mu * alpha * c.rho,
-    asymptote=sharp_asymptote,
-    distance=lambda c, alpha: max(c.initial - sharp_asymptote(c, alpha), 0.0),
-    acted=lambda c, ticks: planned_exponents(ticks),
+    asymptote=_sharp_asymptote,
+    distance=lambda c, alpha: max(c.initial - _sharp_asymptote(c, alpha), 0.0),
+    acted=lambda c, ticks: _planned_exponents(ticks),
 )
 
 VARIANTS = (PAPER_BOUND, TIGHT, SHARP)
@@ -166,7 +166,7 @@ class BoundCurve(NamedTuple):
 
 def bound_curve(variant: Variant, c: Constants, alpha: float, ticks: Sequence[Tick]) -> BoundCurve:
     """Evaluate a variant on a timeline; say so, and give no values, where its conditions are not met."""
-    limit, planned = variant.step_limit(c), planned_exponents(ticks)
+    limit, planned = variant.step_limit(c), _planned_exponents(ticks)
     acted = variant.acted(c, ticks)
     problem = None
     if c.r_min <= 0:
@@ -210,7 +210,7 @@ def kept_by_ready_set(problem: Problem) -> list[KeptElements]:
     planned, round by round, num_draws/10 times, and rounds with the same ready set are pooled.
     """
     samples: dict[tuple[int, ...], list[int]] = {}
-    if looks_back(problem.system.policy.scheduler):
+    if scheduler_looks_back(problem.system.policy.scheduler):
         for draw in range(max(problem.options.num_draws // 10, 2)):
             for each in planned(at_seed(problem, _DRAW_SEEDS + draw, 1.0)):
                 if each.grant is not None and len(each.grant.bits):
@@ -227,7 +227,7 @@ def _draw(problem: Problem, tick: Tick) -> list[int]:
     """Return r_t of this tick for num_draws channels and schedules."""
     nobody = np.zeros(problem.system.fleet.num_devices, np.int64)
     drawn = (at_seed(problem, _DRAW_SEEDS + draw, 1.0) for draw in range(problem.options.num_draws))
-    return [_num_kept(problem, grant_at(each, tick, candidates_at(each, tick, nobody))) for each in drawn]
+    return [_num_kept(problem, grant_at_tick(each, tick, step_candidates(each, tick, nobody))) for each in drawn]
 
 
 def _num_kept(problem: Problem, grant: Grant) -> int:
@@ -239,12 +239,12 @@ def _kept(ready: tuple[int, ...], values: Floats) -> KeptElements:
     return KeptElements(ready, float(values.mean()), error, float((values == 0).mean()))
 
 
-def least_kept(kept: list[KeptElements]) -> float:
+def _least_kept(kept: list[KeptElements]) -> float:
     """Return r_min: the least E[r_t] over the ready sets, three standard errors to the safe side."""
     return max(min((each.mean - _CONFIDENCE * each.standard_error for each in kept), default=0.0), 0.0)
 
 
-def of(problem: Problem, kept: list[KeptElements] | None = None) -> Constants:
+def bound_of(problem: Problem, kept: list[KeptElements] | None = None) -> Constants:
     """Compute every constant."""
     objective, options = problem.objective, problem.options
     curvature = objective.curvature()
@@ -259,7 +259,7 @@ def of(problem: Problem, kept: list[KeptElements] | None = None) -> Constants:
         C_2=moments.C_2,
         zeta=float(((problem.local_optima - problem.optimum) ** 2).sum(axis=1).max()),
         local_gap=max(0.0, *gaps),
-        r_min=least_kept(kept_by_ready_set(problem) if kept is None else kept),
+        r_min=_least_kept(kept_by_ready_set(problem) if kept is None else kept),
         a_lim=math.ceil(1 / options.period * (1 - 1e-12)),
         initial=squared_distance(problem.start, problem.optimum),
     )

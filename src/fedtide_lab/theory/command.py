@@ -15,8 +15,8 @@ from rich.table import Table
 
 from fedtide.core import require_writable, write_output
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.plot import FORMATS, SCREEN, our_style, save
-from fedtide.report import TableColumn, listed
+from fedtide.plot import FORMATS, SCREEN, figure_style, save_figure
+from fedtide.report import TableColumn, terminal_list
 from fedtide.types import Floats
 from fedtide_lab.theory import bound, figures, measure
 from fedtide_lab.theory.measure import Problem, SayLine, make_problem, silent
@@ -76,23 +76,23 @@ def run_theory(
             require_writable(out)
         except RunFolderError as error:
             raise FedtideError(str(error)) from error  # no run's
-    report = evaluate_problem(options, say)
+    report = _evaluate_problem(options, say)
     if out is not None:
-        write_theory(report, out, style)
+        _write_theory(report, out, style)
         say(f"written to {out}")
     if as_json:
-        console.print_json(json.dumps(to_json(report)))
+        console.print_json(json.dumps(_to_json(report)))
     else:
-        show_theory(report, console)
+        _show_theory(report, console)
     return report
 
 
-def evaluate_problem(options: Options, say: SayLine = silent) -> Report:
+def _evaluate_problem(options: Options, say: SayLine = silent) -> Report:
     """Compute the constants and the bounds, measure, sweep."""
     problem = make_problem(options)
     say("optima found")
     kept = bound.kept_by_ready_set(problem)
-    found = bound.of(problem, kept)
+    found = bound.bound_of(problem, kept)
     alpha = options.learning_rate or options.step_share * bound.PAPER_BOUND.step_limit(found)
     if not alpha > 0:
         raise FedtideError("r_min = 0: nothing gets through, so there is no step size; raise num_symbols or snr_db")
@@ -100,10 +100,10 @@ def evaluate_problem(options: Options, say: SayLine = silent) -> Report:
     measured = measure.squared_errors(problem, alpha, options.num_seeds, say)
     wanted = list(SWEEPS) if options.sweep == "all" else [options.sweep] if options.sweep != "none" else []
     sweeps = {key: run_sweep(options, SWEEPS[key], say) for key in wanted}
-    return Report(options, found, theory_rows(problem, found, kept, measured), alpha, curves, measured, sweeps)
+    return Report(options, found, _theory_rows(problem, found, kept, measured), alpha, curves, measured, sweeps)
 
 
-def theory_rows(
+def _theory_rows(
     problem: Problem, c: bound.Constants, kept: list[bound.KeptElements], measured: measure.Measured
 ) -> list[TheoryRow]:
     """Return every constant with how it was obtained."""
@@ -154,7 +154,7 @@ def _global_gradient(problem: Problem) -> Any:
     return sum(share * objective.sample_gradients(k, problem.optimum).mean(axis=0) for k, share in enumerate(shares))
 
 
-def show_theory(report: Report, console: Console) -> None:
+def _show_theory(report: Report, console: Console) -> None:
     """Print the tables."""
     options = report.options
     table = Table("constant", "value", "how it was obtained", title=f"Theorem 1 on {options.task}")
@@ -169,7 +169,7 @@ def show_theory(report: Report, console: Console) -> None:
         rows.append((each.variant, limit, f"{report.alpha:.4g}", contraction, floor, escape(verdict)))
     numbers = (TableColumn(name) for name in ("bound", "step limit", "alpha", "C-bar", "asymptote"))
     columns = (*numbers, TableColumn("measured below?", wraps=True))
-    console.print(listed(columns, rows, console.width, "What the bounds say"))
+    console.print(terminal_list(columns, rows, console.width, "What the bounds say"))
     table = Table("t", *(each.variant for each in report.curves), "measured", "+-", title="E||theta(t) - theta*||^2")
     for t in _some(len(report.measured.mean)):
         values = ["-" if each.values is None else f"{each.values[t - 2]:.4g}" for each in report.curves]
@@ -197,7 +197,7 @@ def _sweep_table(key: str, points: Sequence[Point], room: int) -> RenderableType
         numbers = (c.rho, c.zeta, c.a_lim, limit, point.alpha)
         measured = f"{'' if point.settled else '> '}{point.floor:.3g} / {point.measured_half_life:.0f}"
         rows.append((f"{point.value:g}", *(f"{number:.3g}" for number in numbers), *cells, measured))
-    return listed(columns, rows, room, f"sweep over {key}")
+    return terminal_list(columns, rows, room, f"sweep over {key}")
 
 
 def _some(num_ticks: int) -> list[int]:
@@ -205,27 +205,27 @@ def _some(num_ticks: int) -> list[int]:
     return sorted({round(float(t)) for t in np.geomspace(2, num_ticks + 1, 8)})
 
 
-def write_theory(report: Report, out: Path, style: str = SCREEN) -> None:
+def _write_theory(report: Report, out: Path, style: str = SCREEN) -> None:
     """Write theory.json and the figures into a folder: PNG, and in styles for print PDF and SVG as well."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        content = (json.dumps(to_json(report), indent=1) + "\n").encode()
+        content = (json.dumps(_to_json(report), indent=1) + "\n").encode()
         write_output(out / "theory.json", content, rb'\{\s*"options"', "an evaluation of the theory")
-        draw_theory(report, out / "theory-bound", out / "theory-sweeps", style)
+        _draw_theory(report, out / "theory-bound", out / "theory-sweeps", style)
     except OSError as error:
         raise FedtideError(f"cannot write to {out}: {error.strerror}; name another folder") from error
 
 
-def draw_theory(report: Report, bounds: Path, sweeps: Path, style: str = SCREEN) -> None:
+def _draw_theory(report: Report, bounds: Path, sweeps: Path, style: str = SCREEN) -> None:
     """Draw the figures of a report; names without ending."""
     name = _name(report.options)
-    with our_style(style) as how:
+    with figure_style(style) as how:
         title = f"{name}, $d={report.constants.d}$, $\\nu={report.constants.nu}$"
         made = {bounds: figures.bound_figure(title, report.constants, report.curves, report.measured, how)}
         if report.sweeps:
             made[sweeps] = figures.sweep_figure(name, report.sweeps, report.options.sweep_ticks // 2, how)
         for stem, figure in made.items():
-            save(figure, stem, ("png",) if style == SCREEN else FORMATS)
+            save_figure(figure, stem, ("png",) if style == SCREEN else FORMATS)
 
 
 def _name(options: Options) -> str:
@@ -234,7 +234,7 @@ def _name(options: Options) -> str:
     return "Softmax regression on MNIST" if options.data == "mnist" else "Softmax regression"
 
 
-def to_json(report: Report) -> dict[str, Any]:
+def _to_json(report: Report) -> dict[str, Any]:
     """Return the report as plain data; NaN becomes None."""
     plain: dict[str, Any] = _plain(
         {

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtide.plot import LINE_STYLES, SCREEN, STYLES, LineStyle, Style, dashes, legend_below, new_figure
+from fedtide.plot import LINE_STYLES, SCREEN, STYLES, LineStyle, Style, chart_dashes, legend_below, new_figure
 from fedtide_lab.theory.bound import PAPER_BOUND, BoundCurve, Constants
 from fedtide_lab.theory.measure import Measured
 from fedtide_lab.theory.sweeps import SWEEPS, Point
@@ -31,7 +31,7 @@ def bound_figure(
     t = np.arange(1, len(measured.mean) + 2)
     for each in curves:
         look = _BOUNDS[each.variant]
-        line = {"color": look.colour, "linestyle": dashes(look)}
+        line = {"color": look.colour, "linestyle": chart_dashes(look)}
         if each.values is None:
             axes.plot([], [], **line, label=f"{_LABELS[each.variant]}: says nothing (condition broken)")
             continue
@@ -67,7 +67,12 @@ def sweep_figure(
     for (ends, halves), (key, points) in zip(grid, sweeps.items(), strict=True):
         x = np.array([SWEEPS[key].position(point) for point in points])
         for name, look in _BOUNDS.items():
-            line: dict[str, Any] = {"color": look.colour, "linestyle": dashes(look), "marker": look.marker, **size}
+            line: dict[str, Any] = {
+                "color": look.colour,
+                "linestyle": chart_dashes(look),
+                "marker": look.marker,
+                **size,
+            }
             ends.plot(x, [point.curves[name].asymptote for point in points], **line, label=_LABELS[name])
             halves.plot(x, [point.half_life[name] for point in points], **line)
         if key in _HELD:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedtide import config, data, simulate
 from fedtide.devices import Fleet
-from fedtide.engine import System, build, durations
+from fedtide.engine import System, build, system_durations
 from fedtide.errors import FedtideError
 from fedtide.learning import LocalWork, Score, batches
 from fedtide.rng import stream
@@ -153,7 +153,7 @@ def _system(options: Options, objective: Objective) -> System:
         }
     )
     partition = [np.arange(n) for n in objective.num_samples]  # a device's samples, counted on the device
-    fleet = Fleet(durations(experiment), partition, objective.num_samples, objective.label_counts)
+    fleet = Fleet(system_durations(experiment), partition, objective.num_samples, objective.label_counts)
     nothing = Samples(np.zeros((0, 1, 1, 1), np.float32), np.zeros(0, np.uint8))
     dataset = Dataset("theory", nothing, nothing, 2, "the objective holds the data")
     return build(experiment, dataset=dataset, fleet=fleet)

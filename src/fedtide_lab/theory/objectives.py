@@ -35,13 +35,13 @@ class Moments(NamedTuple):
     C_2: float
 
 
-def batch_factor(num_samples: int, batch_size: int) -> float:
+def _batch_factor(num_samples: int, batch_size: int) -> float:
     """Return s with Var(g_B) = s (1/n) sum_i ||g_i - g||^2: (n - b) / (b (n - 1)) for b out of n without replacement."""
     b = min(batch_size, num_samples)
     return 0.0 if b == num_samples else (num_samples - b) / (b * (num_samples - 1))
 
 
-def gradient(objective: Objective, device: int, model: Floats) -> Floats:
+def _gradient(objective: Objective, device: int, model: Floats) -> Floats:
     """Return grad F_k(model) [d]."""
     return np.asarray(objective.sample_gradients(device, model).mean(axis=0))
 
@@ -89,7 +89,7 @@ class LeastSquares:
         hessian = sum((share * self.hessian(k) for k, share in enumerate(shares)), np.zeros(()))
         model = np.zeros(self.num_parameters)
         for _ in range(3):
-            slope = sum((share * gradient(self, k, model) for k, share in enumerate(shares)), np.zeros(()))
+            slope = sum((share * _gradient(self, k, model) for k, share in enumerate(shares)), np.zeros(()))
             model = model - np.linalg.solve(hessian, slope)
         return model
 
@@ -114,7 +114,7 @@ class LeastSquares:
 
     def _variance_form(self, device: int, batch_size: int) -> tuple[Floats, Floats, float]:
         """Return s P [d d], s q [d] and s c of the variance as a quadratic in psi = grad F_k."""
-        x, scale = self.features[device], batch_factor(len(self.features[device]), batch_size)
+        x, scale = self.features[device], _batch_factor(len(self.features[device]), batch_size)
         alone = np.zeros(len(self.features))
         alone[device] = 1.0
         residual = x @ self.minimiser(alone) - self.targets[device]
@@ -196,7 +196,7 @@ class Softmax:
 
     def moments(self, batch_size: int) -> Moments:
         """Bound the variance for every theta by s (1/n) sum_i ||p - y||^2 ||x_i||^2 <= 2 s (1/n) sum_i ||x_i||^2; C_2 = 1."""
-        spread = [2 * batch_factor(len(x), batch_size) * float((x**2).sum(axis=1).mean()) for x in self.features]
+        spread = [2 * _batch_factor(len(x), batch_size) * float((x**2).sum(axis=1).mean()) for x in self.features]
         return Moments(max(spread), 1.0)
 
     def _scores(self, x: Floats, model: Floats) -> Floats:

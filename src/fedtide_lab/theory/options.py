@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedtide.config import MOST_TICKS, Count, Decibels, NonNegativeInt, NotNegative, Positive, explain_validation
-from fedtide.core import parse_word, plain_tree
+from fedtide.core import parse_yaml_word, plain_yaml_tree
 from fedtide.errors import FedtideError
 
 _MOST_GIGABYTES = 64  # for the task's data, and for the matrices that its optima take
@@ -104,12 +104,12 @@ class Options(BaseModel):
 
 def parse_options(words: Iterable[str]) -> Options:
     """Make Options of `key=value` words (values in YAML); one clear line if it cannot be."""
-    return make_options(**dict(map(parse_word, words)))
+    return make_options(**dict(map(parse_yaml_word, words)))
 
 
 def make_options(**given: Any) -> Options:
     """Make Options, with our errors in place of pydantic's."""
     try:
-        return Options.model_validate(plain_tree(given))
+        return Options.model_validate(plain_yaml_tree(given))
     except ValidationError as error:
         raise FedtideError(explain_validation(error, Options.model_fields, "key of theory")) from None

@@ -73,7 +73,7 @@ def run_sweep(options: Options, which: Sweep, say: SayLine) -> list[Point]:
     shorter = {**options.model_dump(), "num_ticks": options.sweep_ticks}
     base = make_problem(make_options(**shorter))
     problems = [make_problem(make_options(**{**shorter, which.key: value})) for value in which.values(base)]
-    found = [bound.of(problem) for problem in problems]
+    found = [bound.bound_of(problem) for problem in problems]
     limits = [limit for c in found if (limit := VARIANTS[0].step_limit(c)) > 0]
     if not limits:
         raise FedtideError(f"r_min = 0 for every {which.key} of the sweep: nothing gets through; raise num_symbols")
@@ -100,7 +100,7 @@ def _point(
 ) -> Point:
     curves = {variant.name: bound_curve(variant, c, alpha, ticks) for variant in VARIANTS}
     half_life = {
-        variant.name: half_life_in_ticks(curves[variant.name], variant.acted(c, ticks)) for variant in VARIANTS
+        variant.name: _half_life_in_ticks(curves[variant.name], variant.acted(c, ticks)) for variant in VARIANTS
     }
     tail = settled.squared_error[:, -max(1, round(_TAIL * len(ticks))) :].mean(axis=1)
     halved = np.flatnonzero(falling.mean <= c.initial / 2)
@@ -118,7 +118,7 @@ def _point(
     )
 
 
-def half_life_in_ticks(evaluated: BoundCurve, acted: Ints) -> float:
+def _half_life_in_ticks(evaluated: BoundCurve, acted: Ints) -> float:
     """Return how many ticks the bound's first term needs to halve: log(1/2)/log(C-bar) generations of models."""
     if not evaluated.holds:
         return math.nan

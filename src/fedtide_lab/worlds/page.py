@@ -12,13 +12,41 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide.config import TimelineConfig
-from fedtide.plot import SCREEN, TINTS, ForestRow, draw_rows, few_numbers, name_panel, our_style, save, sheet
-from fedtide.studies import CONFIDENCE, RunResult, effect, final_accuracy, summary
-from fedtide_lab.paper.claims import FigureResults, Verdict, decide
+from fedtide.plot import (
+    SCREEN,
+    TINTS,
+    ForestRow,
+    draw_rows,
+    few_chart_numbers,
+    figure_sheet,
+    figure_style,
+    name_panel,
+    save_figure,
+)
+from fedtide.studies import CONFIDENCE, RunResult, final_accuracy, pair_paths_summary, table_effect
+from fedtide_lab.paper.claims import FigureResults, Verdict, decide_claim
 from fedtide_lab.paper.page import TEXTS
 from fedtide_lab.paper.reproduce import claims_rows, in_words
-from fedtide_lab.prose import fill, findings, gain_words, key_words, packaged, table, write_page
-from fedtide_lab.worlds.studies import COMMON_KEYS, CURVES, HORIZON, NO_CLAIMS, WORLDS, Change, World, change, claims
+from fedtide_lab.prose import (
+    fill_prose,
+    gain_words,
+    key_words,
+    packaged_prose,
+    prose_findings,
+    prose_table,
+    write_prose_page,
+)
+from fedtide_lab.worlds.studies import (
+    COMMON_KEYS,
+    CURVES,
+    HORIZON,
+    NO_CLAIMS,
+    WORLDS,
+    Change,
+    World,
+    world_change,
+    world_claims,
+)
 
 _SIGNS = {"holds": "**+**", "contradicted": "**−**", "not resolved": "·", "runs missing": ""}
 _CELL = WORLDS[0].name  # the paper's
@@ -51,10 +79,10 @@ class Decided(NamedTuple):
     verdicts: tuple[Verdict, ...]
 
 
-def decided(worlds: Sequence[World], results: FigureResults) -> list[Decided]:
+def decided_worlds(worlds: Sequence[World], results: FigureResults) -> list[Decided]:
     """Decide every claim in every world that has runs."""
     return [
-        Decided(world, tuple(decide(each, results) for each in claims(world.name)))
+        Decided(world, tuple(decide_claim(each, results) for each in world_claims(world.name)))
         for world in worlds
         if results.get(world.name)
     ]
@@ -67,19 +95,19 @@ def world_rows(found: Sequence[Decided]) -> list[dict[str, Any]]:
 
 def draw_worlds(found: Sequence[Decided], stem: Path, style: str = SCREEN) -> list[Path]:
     """Draw the main gains with their intervals, a panel for each comparison and a line for each world."""
-    with our_style(style) as how:
-        page, grid = sheet(how, 3, 2, 0.55 + 0.19 * len(found), sharey=not how.stacked)
+    with figure_style(style) as how:
+        page, grid = figure_sheet(how, 3, 2, 0.55 + 0.19 * len(found), sharey=not how.stacked)
         for number, (panel, (claim, title)) in enumerate(zip(grid.ravel(), PANELS.items(), strict=True)):
             rows = []
             for each in found:
                 finding = next(v for v in each.verdicts if v.claim.name == claim).findings[0]
                 rows.append(ForestRow(each.world.title, finding.at(CONFIDENCE), finding.answer(), finding.difference))
             draw_rows(panel, rows, TINTS)
-            few_numbers(panel)
+            few_chart_numbers(panel)
             name_panel(panel, how, number, title.replace("T_max", r"$T_{\max}$"))
         label = "gain in mean accuracy, seed by seed, with its 95 % interval"
         page.supxlabel(label, fontsize=how.size if how.titles else how.small)
-        return save(page, stem)
+        return save_figure(page, stem)
 
 
 def write_worlds_page(page: Path, figure: Path, found: Sequence[Decided], results: FigureResults, store: Path) -> None:
@@ -93,8 +121,8 @@ def write_worlds_page(page: Path, figure: Path, found: Sequence[Decided], result
     }
     changes = {
         each.world.name: {
-            f"{check.better} over {check.worse}": change(check, results)
-            for claim in claims(each.world.name)
+            f"{check.better} over {check.worse}": world_change(check, results)
+            for claim in world_claims(each.world.name)
             for check in claim.checks
         }
         for each in found
@@ -106,21 +134,21 @@ def write_worlds_page(page: Path, figure: Path, found: Sequence[Decided], result
         "horizon": HORIZON,
         "paper horizon": TimelineConfig.model_fields["horizon"].default,
         "common": key_words(COMMON_KEYS, ", "),
-        "paths": summary(runs),
+        "paths": pair_paths_summary(runs),
         "figure": figure,
         "verdicts": _verdicts(found),
         "rule": TEXTS["rule"],
-        "changes": table(
+        "changes": prose_table(
             ["gain of", *(titles[world] for world in changes)],
             [[name, *(_bold(made[name]) for made in changes.values())] for name in next(iter(changes.values()), {})],
         ),
         "changes counted": counted,
         "bold by chance": counted * (1 - CONFIDENCE),
-        "alike": table(
+        "alike": prose_table(
             ["world", "schedule", *_DESCRIBED.values()],
             [[titles[world], schedule, *cells] for (world, schedule), cells in described.items()],
         ),
-        "list": table(
+        "list": prose_table(
             ["world", "what differs", "as keys"],
             [[each.world.title, each.world.differs, key_words(each.world.tree) or "the defaults"] for each in found],
         ),
@@ -134,14 +162,14 @@ def write_worlds_page(page: Path, figure: Path, found: Sequence[Decided], result
     }
     for world, made in changes.items():
         told |= {f"{world} change {name}": each.paired for name, each in made.items() if each is not None}
-    values |= findings(store, told | _counts(found), ("in short", "reasons"))
-    write_page(page, fill(packaged("worlds/page.md"), values, "worlds/page.md"), "worlds")
+    values |= prose_findings(store, told | _counts(found), ("in short", "reasons"))
+    write_prose_page(page, fill_prose(packaged_prose("worlds/page.md"), values, "worlds/page.md"), "worlds")
 
 
 def _counts(found: Sequence[Decided]) -> dict[str, Any]:
     """Count in how many worlds each claim of the paper holds, and how often one is contradicted."""
     holds, contradicted = [], 0
-    for number, claim in enumerate(claims("")):
+    for number, claim in enumerate(world_claims("")):
         verdicts = [each.verdicts[number].verdict for each in found]
         if claim.name not in NO_CLAIMS:
             holds.append(f"{claim.text.rstrip('.')} ({verdicts.count('holds')})")
@@ -154,9 +182,9 @@ def _verdicts(found: Sequence[Decided]) -> str:
     heads = [f"{each.world.title} ({n} seed{'s' * (n != 1)})" for each, n in zip(found, num_seeds, strict=True)]
     rows = [
         [claim.text, *(_verdict_cell(each.verdicts[number]) for each in found)]
-        for number, claim in enumerate(claims(""))
+        for number, claim in enumerate(world_claims(""))
     ]
-    return table(["claim", *heads], rows)
+    return prose_table(["claim", *heads], rows)
 
 
 def _verdict_cell(verdict: Verdict) -> str:
@@ -209,9 +237,11 @@ def _never(run: RunResult) -> float:
 
 def _comparisons(each: Decided) -> str:
     rows = {
-        in_words(comparison).rstrip(", "): [effect(comparison), effect(comparison["by_other_measure"])]
+        in_words(comparison).rstrip(", "): [table_effect(comparison), table_effect(comparison["by_other_measure"])]
         for row in claims_rows(each.verdicts)
         for comparison in row["comparisons"]
     }
-    made = table(["comparison", "mean accuracy", "at the end"], [[words, *cells] for words, cells in rows.items()])
+    made = prose_table(
+        ["comparison", "mean accuracy", "at the end"], [[words, *cells] for words, cells in rows.items()]
+    )
     return f"### {each.world.title}\n\n{made}"

@@ -11,8 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedtide.config import lay
-from fedtide.studies import CONFIDENCE, Comparison, Store, Study, make_study, mean_accuracy, paired, paired_difference
+from fedtide.config import merge_nested
+from fedtide.studies import (
+    CONFIDENCE,
+    Comparison,
+    Store,
+    Study,
+    make_study,
+    mean_accuracy,
+    paired_difference,
+    paired_results,
+)
 from fedtide_lab.paper.claims import Check, Claim, FigureResults
 from fedtide_lab.paper.figures import FRESH, OLD, Tree, stored_runs
 
@@ -106,8 +115,10 @@ CURVES: dict[str, Tree] = {
 
 def world_study(world: World, seeds: Sequence[int] | None = None) -> Study:
     """Return the runs of a world."""
-    base = lay(COMMON_KEYS, world.tree)
-    return make_study(world.name, {name: lay(base, tree) for name, tree in CURVES.items()}, seeds or range(world.seeds))
+    base = merge_nested(COMMON_KEYS, world.tree)
+    return make_study(
+        world.name, {name: merge_nested(base, tree) for name, tree in CURVES.items()}, seeds or range(world.seeds)
+    )
 
 
 def collect_worlds(worlds: Sequence[World], store: Store, most: int = 20) -> FigureResults:
@@ -116,7 +127,7 @@ def collect_worlds(worlds: Sequence[World], store: Store, most: int = 20) -> Fig
     return {name: curves for name, curves in found.items() if curves}
 
 
-def claims(world: str) -> tuple[Claim, ...]:
+def world_claims(world: str) -> tuple[Claim, ...]:
     """Return the paper's main claims as comparisons in one world."""
 
     def over(better: str, *worse: str) -> tuple[Check, ...]:
@@ -152,7 +163,7 @@ class Change(NamedTuple):
     is_unpaired: bool  # resolved with the seeds taken as unrelated, too (Welch)
 
 
-def change(check: Check, results: FigureResults, cell: str = WORLDS[0].name) -> Change | None:
+def world_change(check: Check, results: FigureResults, cell: str = WORLDS[0].name) -> Change | None:
     """Compare the gain of a comparison in its world with that in the paper's cell; None without runs.
 
     A seed means the same T_k (but for phones), the same shards (but for CIFAR-10) and the same Rayleigh fading (but for slow
@@ -161,7 +172,7 @@ def change(check: Check, results: FigureResults, cell: str = WORLDS[0].name) -> 
     from scipy import stats
 
     curves = [results.get(world, {}).get(str(side), {}) for world in (check.figure, cell) for side in check[1:3]]
-    level = [[mean_accuracy(run) for run in runs] for runs in paired(*curves).values()]
+    level = [[mean_accuracy(run) for run in runs] for runs in paired_results(*curves).values()]
     here, there = [a - b for a, b, _, _ in level], [c - d for _, _, c, d in level]
     welch = stats.ttest_ind(here, there, equal_var=False).pvalue < 1 - CONFIDENCE if len(level) > 1 else False
     return Change(paired_difference(here, there), bool(welch)) if level else None

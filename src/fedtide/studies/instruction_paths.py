@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal, NamedTuple
 
-from fedtide.learning.trainer import backend
+from fedtide.learning.trainer import trainer_backend
 from fedtide.studies.spec import Run, Study
-from fedtide.studies.statistics import is_known
+from fedtide.studies.statistics import pair_path_is_known
 from fedtide.studies.store import Store
 
 # any: on this machine's own path. pair: on the path of the runs of the same seed that are there. redo: where this machine
@@ -25,12 +25,12 @@ class PathPlan(NamedTuple):
     warnings: list[str]
 
 
-def offered(trainer: str) -> list[str]:
+def offered_instruction_paths(trainer: str) -> list[str]:
     """Return the paths on which this machine can train, its own first."""
     if trainer == "native":
-        from fedtide.learning.native import isa, isas
+        from fedtide.learning.native import isas, native_isa
 
-        return [isa(), *(each for each in isas() if each != isa())]
+        return [native_isa(), *(each for each in isas() if each != native_isa())]
     try:
         return [f"{trainer} {version(trainer)}"]
     except PackageNotFoundError:
@@ -42,17 +42,17 @@ def plan_paths(studies: Sequence[Study], store: Store, mode: Mode = "any") -> Pa
     groups: dict[tuple[str, int, int], dict[str, Run]] = {}  # runs that are compared: of one trainer, study and seed
     for position, study in enumerate(studies):
         for run in study.runs:
-            key = backend(run.experiment.learning.trainer), position, run.experiment.seed
+            key = trainer_backend(run.experiment.learning.trainer), position, run.experiment.seed
             groups.setdefault(key, {})[run.name] = run
     wanted: dict[str, str] = {}
     away: dict[tuple[str, str], dict[str, Run]] = {}  # (the others' path, this machine's) -> runs that do not fit
     for (trainer, _, _), runs in groups.items():
         have = {name: store.load(name).paths if store.has(name) else [] for name in runs}
         missing = {name: run for name, run in runs.items() if not have[name]}
-        counts, here = Counter(each for paths in have.values() for each in paths), offered(trainer)
+        counts, here = Counter(each for paths in have.values() for each in paths), offered_instruction_paths(trainer)
         if len(runs) in counts.values() or (mode != "redo" and not missing):
             continue  # all on one path; or nothing is asked for
-        theirs = max(counts, key=lambda each: (is_known(each), counts[each], each in here), default=here[0])
+        theirs = max(counts, key=lambda each: (pair_path_is_known(each), counts[each], each in here), default=here[0])
         fits = here[0] in counts or not counts if mode == "any" else mode == "redo" or theirs in here
         if not fits:
             away.setdefault((theirs, here[0]), {}).update(missing)
@@ -71,7 +71,7 @@ def _line(store: Store, mode: Mode, theirs: str, ours: str, runs: Sequence[Run])
     """Say which runs do not fit to those of their seed, and what can be done."""
     seeds = sorted({run.experiment.seed for run in runs})
     which = f"{len(runs)} run{'s' * (len(runs) > 1)} (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
-    known = is_known(theirs)
+    known = pair_path_is_known(theirs)
     there = f"on {theirs}" if known else "on an unknown instruction path"
     if mode == "any":
         return (

@@ -10,7 +10,7 @@ import pytest
 
 from fedtide.errors import FedtideError
 from fedtide.pages import run_rows
-from fedtide.pages.shell import html_label, markup, page, payload_json, plain_data, text
+from fedtide.pages.html import _plain_data, html_label, html_page, html_text, markup, payload_json
 from fedtide.plot import charts
 
 HOSTILE = [
@@ -24,7 +24,7 @@ HOSTILE = [
 
 
 def _page(payload: object) -> str:
-    return page("title", payload, ("common.js",), markup('<main id="main"></main>'), markup("<svg></svg>"))
+    return html_page("title", payload, ("common.js",), markup('<main id="main"></main>'), markup("<svg></svg>"))
 
 
 @pytest.mark.parametrize("words", HOSTILE, ids=lambda each: ascii(each)[:12])
@@ -34,9 +34,9 @@ def test_words_stay_words(words: str) -> None:
     assert block
     assert json.loads(block[1]) == {words: [words]}
     assert not set("<>&\u2028\u2029") & set(block[1])
-    assert "<" not in text(words).replace("&lt;", "")
+    assert "<" not in html_text(words).replace("&lt;", "")
     assert len(html_label(words, 50)) < 50 * 6 + 20
-    text(words).encode()
+    html_text(words).encode()
 
 
 def test_the_policy_allows_what_is_in_the_page_and_nothing_else() -> None:
@@ -65,7 +65,7 @@ def test_numbers() -> None:
     }
     assert payload_json(tree) == '{"inf":[null],"long":0.3333333,"nan":null,"no":null,"whole":[0,1],"yes":true}'
     with pytest.raises(TypeError, match="a set has no place"):
-        plain_data({1})
+        _plain_data({1})
 
 
 def test_a_page_is_thinned_until_it_fits() -> None:
@@ -83,7 +83,7 @@ def test_a_page_is_thinned_until_it_fits() -> None:
 
 @pytest.mark.parametrize(("count", "most"), [(0, 5), (5, 5), (6, 5), (1000, 7)])
 def test_every_keeps_the_ends(count: int, most: int) -> None:
-    kept = charts.evenly(count, most).tolist()
+    kept = charts.evenly_on_chart(count, most).tolist()
     assert len(kept) <= most
     assert kept[:1] == [0][:count]
     assert kept[-1:] == [count - 1][:count]

@@ -30,12 +30,12 @@ BEGINNING: Final = (
 _ESCAPES: Final = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 
-def line_trees(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+def html_line_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return for every name its colour on a light and on a dark background, its dash (px) and its marker."""
     return {
         name: {
-            "light": visible_on(line.colour, WHITE),
-            "dark": visible_on(line.colour, BLACK),
+            "light": _visible_on(line.colour, WHITE),
+            "dark": _visible_on(line.colour, BLACK),
             "dash": [round(1.8 * length, 1) for length in line.dash],
             "marker": line.marker,
         }
@@ -43,24 +43,24 @@ def line_trees(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def visible_on(colour: str, background: str) -> str:
+def _visible_on(colour: str, background: str) -> str:
     """Return a colour, made lighter or darker just enough to be seen on a background."""
-    other = "#ffffff" if luminance(background) < 0.5 else "#000000"
+    other = "#ffffff" if _luminance(background) < 0.5 else "#000000"
     for share in range(0, 101, 5):
         mixed = (round(a + share / 100 * (b - a)) for a, b in zip(_rgb(colour), _rgb(other), strict=True))
         found = "#" + "".join(f"{part:02x}" for part in mixed)
-        if contrast(found, background) >= CONTRAST[background]:
+        if _color_contrast(found, background) >= CONTRAST[background]:
             return found
     return other
 
 
-def contrast(one: str, other: str) -> float:
+def _color_contrast(one: str, other: str) -> float:
     """Return the contrast of two colours, from 1 to 21."""
-    low, high = sorted((luminance(one), luminance(other)))
+    low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
 
-def luminance(colour: str) -> float:
+def _luminance(colour: str) -> float:
     """Return the relative luminance of #rrggbb, from 0 to 1."""
     parts = (part / 255 for part in _rgb(colour))
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
@@ -71,7 +71,7 @@ def _rgb(colour: str) -> bytes:
     return bytes.fromhex(colour[1:])
 
 
-def page(
+def html_page(
     title: str,
     payload: object,
     parts: Sequence[str],
@@ -89,8 +89,8 @@ def page(
     """
     if not (isinstance(body, Markup) and isinstance(static, Markup)):
         raise TypeError("a page is made of Markup: other text could come from a user")
-    sheets = [asset(each) for each in (*_STYLESHEETS, *styles)]
-    scripts = [asset(each) for each in parts]
+    sheets = [_asset(each) for each in (*_STYLESHEETS, *styles)]
+    scripts = [_asset(each) for each in parts]
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts)) or repr('none')}; "
         f"style-src {' '.join(map(_hash, sheets))}; img-src data:; base-uri 'none'; form-action 'none'"
@@ -105,7 +105,7 @@ def page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<meta name="color-scheme" content="light dark">',
         '<link rel="icon" href="data:,">',
-        f"<title>{text(title, 200)}</title>",
+        f"<title>{html_text(title, 200)}</title>",
         *(f"<style>{each}</style>" for each in sheets),
         "</head>",
         "<body>",
@@ -123,30 +123,30 @@ def page(
 
 
 class Markup(str):
-    """HTML in which a user's text is escaped. Only `text`, `markup` and `join_markup` make it."""
+    """HTML in which a user's text is escaped. Only `html_text`, `markup` and `join_markup` make it."""
 
     __slots__ = ()
 
 
 def markup(template: str, **values: object) -> Markup:
     """Fill the fields of a template: Markup as it is, numbers as the template says, everything else as text."""
-    known = {name: each if isinstance(each, Markup | int | float) else text(each) for name, each in values.items()}
+    known = {name: each if isinstance(each, Markup | int | float) else html_text(each) for name, each in values.items()}
     return Markup(template.format(**known))
 
 
 def join_markup(parts: Iterable[object], between: str = "") -> Markup:
     """Join parts; those that are not Markup are escaped."""
-    return Markup(between.join(each if isinstance(each, Markup) else text(each) for each in parts))
+    return Markup(between.join(each if isinstance(each, Markup) else html_text(each) for each in parts))
 
 
-def policy_of(made: str) -> str:
+def html_security_policy(made: str) -> str:
     """Return the security policy in a page's own head."""
     found = re.search(r'Content-Security-Policy" content="([^"]*)"', made)
     assert found is not None
     return found[1]
 
 
-def text(words: object, most: int | None = None) -> Markup:
+def html_text(words: object, most: int | None = None) -> Markup:
     """Return a user's text as HTML that shows it and does nothing, cut to `most` characters."""
     shown = str(words).encode("utf-8", "replace").decode()  # replaces lone surrogates
     if most is not None and len(shown) > most:
@@ -156,15 +156,15 @@ def text(words: object, most: int | None = None) -> Markup:
 
 def html_label(words: object, most: int = 120) -> Markup:
     """Return a user's label as HTML with its own writing direction, cut to `most` characters."""
-    return markup("<bdi>{words}</bdi>", words=text(words, most))
+    return markup("<bdi>{words}</bdi>", words=html_text(words, most))
 
 
 def payload_json(payload: object) -> str:
     """Return a payload as JSON for a script element: sorted keys, rounded numbers, nothing that could end the element."""
-    return json.dumps(plain_data(payload), sort_keys=True, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
+    return json.dumps(_plain_data(payload), sort_keys=True, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
 
 
-def plain_data(value: Any) -> Any:
+def _plain_data(value: Any) -> Any:
     """Return a value as plain JSON data: floats rounded, None for NaN and infinities."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
@@ -174,15 +174,15 @@ def plain_data(value: Any) -> Any:
         short = float(f"{value:.{_DIGITS}g}")
         return int(short) if short == int(short) and abs(short) < 2**53 else short
     if isinstance(value, Mapping):
-        return {str(key): plain_data(each) for key, each in value.items()}
+        return {str(key): _plain_data(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain_data(each) for each in value]
+        return [_plain_data(each) for each in value]
     if value is None or isinstance(value, str | int):
         return value
     raise TypeError(f"a {type(value).__name__} has no place in a page")
 
 
-def asset(name: str) -> str:
+def _asset(name: str) -> str:
     """Return a file of `pages/assets`."""
     return (resources.files("fedtide.pages") / "assets" / name).read_text(encoding="utf-8")
 

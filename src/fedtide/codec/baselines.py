@@ -17,13 +17,13 @@ from fedtide.codec.base import (
     NativeCodec,
     Packet,
     PacketError,
-    floats,
     index_bits,
-    join,
+    join_bits,
     packet,
-    rank,
-    split,
-    unrank,
+    payload_floats,
+    rank_positions,
+    split_bits,
+    unrank_positions,
     unseal,
     unseal_whole,
 )
@@ -86,11 +86,11 @@ class TopK:
         if self.value_bits == 16:
             values = np.ldexp(update[kept].astype(np.float64), -octave).astype(">f2")
         fields = [
-            rank(kept, d) if k < d else 0,
+            rank_positions(kept, d) if k < d else 0,
             octave + _OCTAVE_OFFSET if self.value_bits == 16 else 0,
             int.from_bytes(values.tobytes(), "big"),
         ]
-        return packet(self.code, d, k, *join(fields, self._widths(d, k)), self.value_bits)
+        return packet(self.code, d, k, *join_bits(fields, self._widths(d, k)), self.value_bits)
 
     def decode(self, packet: Packet) -> Vector:
         """Put the values back in their places; the rest is zero."""
@@ -99,9 +99,9 @@ class TopK:
         update = np.zeros(d, np.float32)
         if k == 0:
             return update
-        number, octave, whole = split(payload, self._widths(d, k))
-        kept = np.arange(d) if k == d else unrank(number, k, d)
-        values = floats(whole.to_bytes(k * self.value_bits // 8, "big"), f">f{self.value_bits // 8}")
+        number, octave, whole = split_bits(payload, self._widths(d, k))
+        kept = np.arange(d) if k == d else unrank_positions(number, k, d)
+        values = payload_floats(whole.to_bytes(k * self.value_bits // 8, "big"), f">f{self.value_bits // 8}")
         if self.value_bits == 16:
             values = np.clip(
                 np.ldexp(values.astype(np.float64), octave - _OCTAVE_OFFSET), -float(_LARGEST), float(_LARGEST)
@@ -170,7 +170,7 @@ class Qsgd(NativeCodec):
             return np.zeros(d, np.float32)
         if header.num_kept != d or header.settings or bits < sum(head):
             raise PacketError(f"a packet of {bits} bits and {header.num_kept} elements is not one of this codec's")
-        step_bits, n = split(payload, head)
+        step_bits, n = split_bits(payload, head)
         step = float(np.uint32(step_bits).view(np.float32))
         level_bits = bits - sum(head) - index_bits(d, n) - n if n <= d else -1
         if level_bits < n or not math.isfinite(step):
@@ -232,7 +232,7 @@ class Sign:
         scale = np.float32(np.abs(run).mean(dtype=np.float64))
         signs = int.from_bytes(np.packbits(negative).tobytes(), "big") >> -r % 8
         fields = [int(scale.view(np.uint32)) if self.scaled else 0, begin, signs]
-        return packet(self.code, d, r, *join(fields, self._widths(d, r)), self.scaled)
+        return packet(self.code, d, r, *join_bits(fields, self._widths(d, r)), self.scaled)
 
     def decode(self, packet: Packet) -> Vector:
         """Return the signs in their places, times the scale; the rest is zero."""
@@ -241,7 +241,7 @@ class Sign:
         update = np.zeros(d, np.float32)
         if r == 0:
             return update
-        scale, begin, signs = split(payload, self._widths(d, r))
+        scale, begin, signs = split_bits(payload, self._widths(d, r))
         if scale > int(_LARGEST.view(np.uint32)) or begin >= d:
             raise PacketError(f"a packet's signs begin at {begin} of {d}, or their scale is not a finite number")
         size = np.uint32(scale).view(np.float32) if self.scaled else np.float32(1)
@@ -280,7 +280,7 @@ class CodecAround:
                 f"codec={self.wrapper!r}: inner={self.inner!r} names a file, whose content would not be known to belong to the "
                 "run; name one of ours or package.module:name"
             )
-        if checks.remembers(registry.find_part("codec", self.inner, builtin_parts("codec"))):
+        if checks.part_remembers(registry.find_part("codec", self.inner, builtin_parts("codec"))):
             raise FedtideError(
                 f"codec={self.wrapper!r}: inner={self.inner!r} has a memory of its own; name a codec without"
             )
@@ -289,7 +289,7 @@ class CodecAround:
             "codec",
             self.inner,
             self.inner_args or {},
-            lambda key: keys.get(key) if key in keys else registry.nothing(key),
+            lambda key: keys.get(key) if key in keys else registry.fill_in_nothing(key),
         )
         return made
 

@@ -55,7 +55,7 @@ def _is_usual(e: Experiment) -> bool:
     return [e.part(kind).name for kind in ("duration", "availability", "downlink")] == ["uniform", "always", "instant"]
 
 
-def dataset_size(e: Experiment, key: str) -> int | None:
+def expected_dataset_size(e: Experiment, key: str) -> int | None:
     """Return `num_train` or `num_test` of an experiment, as far as its data set says; None if it does not."""
     wanted: int | None = getattr(e.data, key)
     ours, name = builtin_parts("data"), e.part("data").name
@@ -72,24 +72,25 @@ def dataset_size(e: Experiment, key: str) -> int | None:
 def samples_per_job(e: Experiment) -> float:
     """Return how many samples a device visits with one model, on average; of a data set of unknown size, one batch."""
     per_device = max(
-        (dataset_size(e, "num_train") or e.learning.batch_size * e.fleet.num_devices) / e.fleet.num_devices, 1.0
+        (expected_dataset_size(e, "num_train") or e.learning.batch_size * e.fleet.num_devices) / e.fleet.num_devices,
+        1.0,
     )
     if e.learning.local_steps is not None:
         return e.learning.local_steps * min(float(e.learning.batch_size), per_device)
     return (e.learning.local_epochs or 0) * per_device
 
 
-def samples(e: Experiment) -> float:
+def _samples_trained(e: Experiment) -> float:
     """Return how many samples a run trains on, about, if every aggregation has as many uploads as it may."""
     return max(least_ticks(e), 1.0) * e.policy.limit * samples_per_job(e)
 
 
-def too_many_ticks(count: float, name: str, remedy: str) -> str:
+def ticks_workload_problem(count: float, name: str, remedy: str) -> str:
     """Say that a timeline has more aggregations than anybody waits for."""
     return f"{name}: about {count:.3g} aggregations, of which a run has at most {MOST_TICKS:,}; {remedy}"
 
 
-def beyond_reach(e: Experiment) -> str | None:
+def workload_problem(e: Experiment) -> str | None:
     """Say which numbers leave no aggregation, or mean years of work or more than any memory, and what to change."""
     timeline = _timeline(e)
     problem: str | None = timeline.problem(e.fleet.num_devices, e.timeline.horizon) if timeline else None
@@ -99,7 +100,7 @@ def beyond_reach(e: Experiment) -> str | None:
     if (ticks := least_ticks(e)) > MOST_TICKS:
         pace = f"timeline.period={e.timeline.period:g}, fleet.max_duration={e.fleet.max_duration:g}"
         remedy = "lower timeline.horizon, or raise timeline.period or fleet.max_duration"
-        return too_many_ticks(ticks, f"{horizon}, {pace}, {e.fleet.num_devices:,} devices", remedy)
+        return ticks_workload_problem(ticks, f"{horizon}, {pace}, {e.fleet.num_devices:,} devices", remedy)
     key = "local_epochs" if e.learning.local_steps is None else "local_steps"
     local, job = f"learning.{key}={getattr(e.learning, key)}", samples_per_job(e)
     whole = max(ticks, 1.0) * e.policy.limit * job
@@ -116,9 +117,9 @@ def beyond_reach(e: Experiment) -> str | None:
     return None
 
 
-def long_work(e: Experiment) -> str | None:
+def long_workload(e: Experiment) -> str | None:
     """Say how long a run will take if that is more than a day, about; None if it is not."""
-    if (whole := samples(e)) < LONG:
+    if (whole := _samples_trained(e)) < LONG:
         return None
     days = whole / PER_SECOND / _DAY
     return f"a long run: up to {whole:.2g} samples to train on, some {days:,.1f} days at {PER_SECOND:,.0f} a second"

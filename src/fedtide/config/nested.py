@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from fedtide.core.yaml12 import parse_word, shown
+from fedtide.core.yaml12 import parse_yaml_word, shown
 from fedtide.errors import FedtideError
 from fedtide.parts.kinds import NAMED
 
 PART_KEYS: Final = {kind.key: name for name, kind in NAMED.items()}  # dotted key -> kind of part
 
 
-def lay(under: Mapping[str, Any], over: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def merge_nested(under: Mapping[str, Any], over: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Lay `over` on `under`, key by key.
 
     Another part drops the parameters of the one it replaces. Parameters without a name (`radio.channel.k_factor=8`) go on
@@ -24,7 +24,7 @@ def lay(under: Mapping[str, Any], over: Mapping[str, Any], above: str = "") -> d
         if whole in PART_KEYS:
             laid[key] = _entry(below, value)
         elif isinstance(value, Mapping) and isinstance(below, Mapping):
-            laid[key] = lay(below, value, f"{whole}.")
+            laid[key] = merge_nested(below, value, f"{whole}.")
         else:
             laid[key] = value
     return laid
@@ -42,12 +42,12 @@ def _entry(below: Any, value: Any) -> Any:
     return value
 
 
-def with_room(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def without_replaced_nested(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return `under` without the key whose place one of `over` takes: E is given in epochs or in steps."""
     learning = over.get("learning")
     for one, other in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
         if isinstance(learning, Mapping) and learning.get(one) is not None and other not in learning:
-            under = lay(under, {"learning": {other: None}})
+            under = merge_nested(under, {"learning": {other: None}})
     return dict(under)
 
 
@@ -70,12 +70,12 @@ def nest(tree: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def dotted(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def nested_to_dotted(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Return the leaves of nested keys by their dotted keys; a part's name stands under its key, its parameters below."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         whole = above[:-1] if key == "name" and above[:-1] in PART_KEYS else f"{above}{key}"
-        flat |= dotted(value, f"{whole}.") if isinstance(value, Mapping) and value else {whole: value}
+        flat |= nested_to_dotted(value, f"{whole}.") if isinstance(value, Mapping) and value else {whole: value}
     return flat
 
 
@@ -83,6 +83,6 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     """Turn `group.key=value` words into a nested mapping; of two words for one key the later counts."""
     tree: dict[str, Any] = {}
     for word in words:
-        name, value = parse_word(word)
-        tree = lay(tree, nest({name: value}))
+        name, value = parse_yaml_word(word)
+        tree = merge_nested(tree, nest({name: value}))
     return tree
