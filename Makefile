@@ -27,6 +27,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini tests
 
 # Every figure of README and docs and the pages docs/paper.md, worlds.md and league.md, from stored results: minutes, nothing
 # is run. The picture of the explorer needs two short runs and a Chromium: python benchmarks/explorer.py.

@@ -59,7 +59,7 @@ def played(duration: list[float], size: int, horizon: float, upload: float = 0.0
                 training[each] = (now + took[each], newest)
             buffer, wants_newer, late, own = {}, [], own, []
             for each in late:
-                hand_in(*each, now)
+                hand_in(*each, now)  # type: ignore[call-arg]
 
 
 @settings(max_examples=200, deadline=None)

@@ -412,7 +412,7 @@ def test_a_record_that_does_not_fit(tmp_path: Path) -> None:
         pytest.skip("needs /dev/full")
     folder = RunFolder.open(tmp_path / "run", EXPERIMENT)
     (tmp_path / "run" / "rounds.jsonl").symlink_to("/dev/full")
-    record = RoundRecord(1, 0.25, *([[]] * 9), 0.0, None, [], None, None, None, Ledger())
+    record = RoundRecord(1, 0.25, *([[]] * 9), 0.0, None, [], None, None, None, Ledger())  # type: ignore[call-arg]
     state = initial_state(np.zeros(3, np.float32), 6)
     with pytest.raises(RunFolderError, match=r"No space left on device.*resume the run"):
         folder.append(record, state)

@@ -70,8 +70,8 @@ def test_optimizers_stream_around_what_streams(name: str, within: str) -> None:
         one = stepped(aggregator, one[1], one[0], starts, updates, cohort(weights, age))
         other = stepped(aggregator, other[1], other[0], starts, updates, cohort(weights, age), lot=1)
         assert np.array_equal(one[0], other[0])
-        assert one[1].keys() == other[1].keys()
-        assert all(np.array_equal(one[1][key], other[1][key]) for key in one[1])
+        assert one[1].keys() == other[1].keys()  # type: ignore[attr-defined]
+        assert all(np.array_equal(one[1][key], other[1][key]) for key in one[1])  # type: ignore[attr-defined]
 
 
 def lots_of(size: int) -> Any:

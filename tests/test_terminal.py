@@ -79,7 +79,7 @@ def test_tables_fit_and_labels_are_whole(place, monkeypatch, words, width):
 def rendered(what, width: int) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
     console.print(what)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 
 COLUMNS = (
@@ -197,4 +197,4 @@ def test_a_study_keeps_bar_and_times(monkeypatch, width, name):
     assert re.search(r"━{8,} *12/100 runs 0:00:00 left [-0]:..:..$", line), line
     with shown.study_progress(name, 3, 1.0) as advance:
         advance(0.5, 1, "x" * 500)
-    assert "xxx…" in console.file.getvalue()
+    assert "xxx…" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -87,4 +87,4 @@ def test_lots_change_no_bit(name: str) -> None:
         one = stepped(aggregator, one[1], one[0], starts, updates, who)
         other = stepped(aggregator, other[1], other[0], starts, updates, who, lot=2)
         assert np.array_equal(one[0], other[0])
-        assert all(np.array_equal(one[1][key], other[1][key]) for key in one[1])
+        assert all(np.array_equal(one[1][key], other[1][key]) for key in one[1])  # type: ignore[attr-defined]

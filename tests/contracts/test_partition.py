@@ -86,16 +86,16 @@ def test_contract(name: str) -> None:
         dataset = Dataset("made", train, train, 5, "test", frozen(np.arange(n) % 13))
         before = random.getstate(), labels.copy()
         found = dealt(name, dataset, num_devices, seed)
-        everyone = np.concatenate(list(found))
+        everyone = np.concatenate(list(found))  # type: ignore[call-overload]
         if has_virtual_holdings(found):
             device = rng.permutation(num_devices)[: rng.integers(1, num_devices + 1)]
-            held = holding_label_counts(labels, list(found), 5)
+            held = holding_label_counts(labels, list(found), 5)  # type: ignore[call-overload]
             assert np.array_equal(found.label_counts(device), held[device])  # whoever else is asked
             assert np.array_equal(found.num_samples(device), held[device].sum(axis=1))
         else:
             assert len(np.unique(everyone)) == len(everyone)  # nothing belongs to two
-        assert all(np.all(np.diff(mine) > 0) for mine in found)
-        for one, two in zip(found, dealt(name, dataset, num_devices, seed), strict=True):
+        assert all(np.all(np.diff(mine) > 0) for mine in found)  # type: ignore[attr-defined]
+        for one, two in zip(found, dealt(name, dataset, num_devices, seed), strict=True):  # type: ignore[call-overload]
             assert np.array_equal(one, two)  # it depends on its arguments alone
         assert random.getstate() == before[0]
         assert np.array_equal(labels, before[1])

@@ -268,7 +268,7 @@ def test_content_belongs_to_the_run(name, here, monkeypatch):
     if name == "npz":
         write("mine", **arrays())
         Path("mine.npz").rename("mine")
-        change = lambda: Path("mine").write_bytes(other)  # noqa: E731
+        change = lambda: Path("mine").write_bytes(other)  # type: ignore[has-type]  # noqa: E731
         Path("other.npz").write_bytes(b"")
         other = Path(write("other.npz", **arrays(255 - BYTES))).read_bytes()
     else:

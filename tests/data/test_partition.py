@@ -319,7 +319,7 @@ def test_the_correlation_is_that_of_a_gaussian_copula(correlation):
     sizes = np.array(sizes_of(speed_sizes(labels, num, 7, duration, spread, correlation)))
     rank = [np.argsort(np.argsort(each)) for each in (sizes, duration)]
     assert np.corrcoef(np.log(sizes), _normal_scores(duration))[0, 1] == pytest.approx(correlation, abs=0.04)
-    assert np.corrcoef(*rank)[0, 1] == pytest.approx(6 / np.pi * np.arcsin(correlation / 2), abs=0.04)
+    assert np.corrcoef(*rank)[0, 1] == pytest.approx(6 / np.pi * np.arcsin(correlation / 2), abs=0.04)  # type: ignore[call-overload]
     assert np.log(sizes).std() == pytest.approx(spread, rel=0.04)
     assert np.corrcoef(sizes, duration)[0, 1] * correlation > 0  # positive: slow devices hold more
 

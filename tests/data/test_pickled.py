@@ -26,7 +26,7 @@ def test_arrays_come_out_as_they_went_in(protocol):
     got = read_pickle(pickle.dumps((ARRAYS[:2], tuple(ARRAYS[2:])), protocol))
     for mine, theirs in zip([*got[0], *got[1]], ARRAYS, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-        assert mine.dtype == theirs.dtype
+        assert mine.dtype == theirs.dtype  # type: ignore[attr-defined]
 
 
 def test_a_pickle_of_python_2_is_read():

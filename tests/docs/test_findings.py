@@ -115,7 +115,7 @@ def test_more_learning_per_bit() -> None:
         }
         for codec in ("dead_zone", "sparse_quantized")
     ]
-    found = gain(*runs, final_accuracy)
+    found = gain(*runs, final_accuracy)  # type: ignore[call-arg]
     level = [np.mean([final_accuracy(run) for run in each.values()]) for each in runs]
     said = [
         f"it ends at {level[0]:.3f} where",

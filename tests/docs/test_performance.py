@@ -50,7 +50,7 @@ def test_what_is_exported_is_what_fedtide_trains_on(
     job.save(tmp_path / "job.npz", export.exported(system))
     data = job.load()
     assert data.held.shape == (job.JOB.num_devices, job.JOB.samples_per_client)
-    for held, mine in zip(data.held, system.fleet.partition, strict=True):
+    for held, mine in zip(data.held, system.fleet.partition, strict=True):  # type: ignore[call-overload]
         assert held.tolist() == mine.tolist()
     assert (data.images == system.dataset.train.floats()).all()
     assert (data.labels == system.dataset.train.labels).all()

@@ -105,7 +105,7 @@ TOO_BIG = "array is too big; `arr.size * arr.dtype.itemsize` is larger than the 
         (OSError(errno.EACCES, "Permission denied", b"a\xff"), r"^a.*: Permission denied", 6),
         (MemoryError(), r"not enough memory: free memory", 6),
         (MemoryError("std::bad_alloc"), r"not enough memory \(std::bad_alloc\)", 6),
-        (np._core._exceptions._ArrayMemoryError((1 << 40,), np.dtype(np.float64)), r"allocate 8\.00 TiB", 6),
+        (np._core._exceptions._ArrayMemoryError((1 << 40,), np.dtype(np.float64)), r"allocate 8\.00 TiB", 6),  # type: ignore[attr-defined]
         (ValueError(TOO_BIG), r"too large for this machine", 6),
         (ValueError("Maximum allowed dimension exceeded"), r"too large for this machine", 6),
         (OverflowError("Python int too large to convert to C ssize_t"), r"too large for this machine", 6),
@@ -142,8 +142,8 @@ def test_any_exception_is_one_line_and_a_code(error, says, code, monkeypatch):
 
     monkeypatch.setitem(app.commands, "fails", click.Command("fails", callback=fails))
     found = CliRunner().invoke(app, ["fails"])
-    assert found.exit_code == code
-    assert one_line(found.stderr)
+    assert found.exit_code == code  # type: ignore[attr-defined]
+    assert one_line(found.stderr)  # type: ignore[attr-defined]
 
 
 def test_the_traceback_of_a_defect_is_there_for_who_asks(monkeypatch):

@@ -194,7 +194,7 @@ def test_ranks_and_their_ranges_are_those_of_a_plain_loop(tmp_path: Path, small:
     }
     gaps = 0.95 * np.subtract(again[COMBINED], again[PAPER_METHOD])
     assert found.confirmed.keys() == {COMBINED, PAPER_METHOD, REFERENCE}
-    assert found.confirmed[COMBINED][PAPER_METHOD].mean == pytest.approx(gaps.mean())
+    assert found.confirmed[COMBINED][PAPER_METHOD].mean == pytest.approx(gaps.mean())  # type: ignore[attr-defined]
     assert {row.name for row in found.level} == {
         name
         for name in names[1:]

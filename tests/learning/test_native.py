@@ -176,7 +176,7 @@ def models(draw):
         elif kind == "nothing":
             layers.append(draw(st.sampled_from([Dropout(0.0), ChannelDropout(0.0)])))
     for _ in range(draw(st.integers(0, 2))):
-        layers += [Linear(draw(st.integers(1, 40))), *draw(st.sampled_from([[], [ReLU()], [Dropout(0.0)]]))]
+        layers += [Linear(draw(st.integers(1, 40))), *draw(st.sampled_from([[], [ReLU()], [Dropout(0.0)]]))]  # type: ignore[list-item]
     return Model(shape, (*layers, Linear(draw(st.integers(1, 12)))))
 
 

@@ -136,7 +136,7 @@ def test_with_many_steps_it_comes_nearer_to_the_optimum_of_all_than_fedavg() -> 
     for each in (SCAFFOLD, PLAIN):
         model = simulated(EVERYONE, EXACT, each, long).model[:D].astype(float)
         held = build(small(EVERYONE, EXACT, each, long), dataset=DATA).fleet.partition
-        every = [slope(model, DATA.train.images[own], DATA.train.labels[own]) for own in held]
+        every = [slope(model, DATA.train.images[own], DATA.train.labels[own]) for own in held]  # type: ignore[attr-defined]
         left.append(np.linalg.norm(np.mean(every, axis=0)))
     assert left[0] < left[1] / 2
 

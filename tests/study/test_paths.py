@@ -48,7 +48,7 @@ PLANS = {
 @pytest.mark.parametrize("case", PLANS)
 def test_what_is_run_on_which_path(tmp_path, case, mode):
     (have, wanted), study, store = PLANS[case], two_variants(1), Store(tmp_path)
-    for run, paths in zip(study.runs, have, strict=True):
+    for run, paths in zip(study.runs, have, strict=True):  # type: ignore[call-overload]
         for isa in paths.split("+") if paths else []:
             put(store, run, None if isa == "unknown" else isa)
     found = plan_paths([study], store, mode)

@@ -33,7 +33,8 @@ def test_every_upload_comes_back_from_the_store(tmp_path, compacted):
     assert same(found, RESULT)
     sent = found.uploads
     assert all(
-        np.array_equal(one, other) and one.dtype == other.dtype for one, other in zip(sent, RESULT.uploads, strict=True)
+        np.array_equal(one, other) and np.asarray(one).dtype == np.asarray(other).dtype
+        for one, other in zip(sent, RESULT.uploads, strict=True)
     )
     assert len(sent.offsets) == len(ROUNDS) + 1
     for column in ("picked", "age", "capacity"):

@@ -61,7 +61,7 @@ def test_what_nobody_sent_has_no_mean() -> None:
 
 def test_metrics_of_ones_own() -> None:
     class WithMetrics(RoundRecord):
-        metrics = {"joules": 2, "nan": math.nan, "who": "me", "none": None}  # noqa: RUF012
+        metrics = {"joules": 2, "nan": math.nan, "who": "me", "none": None}  # type: ignore[dict-item]  # noqa: RUF012
 
     found = tracker_scalars(WithMetrics(*RECORD))
     assert found["metrics/joules"] == 2.0
