@@ -26,7 +26,7 @@ from fedtide.learning.model import Dropout, Linear, MaxPool2d, Model, ReLU
 from fedtide.learning.trainer import Score
 from fedtide.types import Dataset, Link, Samples, Selection, Shares, Signal, Tick, Trained
 
-D, PID = 7850, os.getpid()
+D = 7850
 DATA = synthetic(0, 200, 50)
 TRAIN, TEST = DATA.train, DATA.test
 DEALT = [np.arange(k, 200, 6) for k in range(6)]
@@ -48,13 +48,13 @@ def thrice():
     yield [0]
     fail()
 
-def late(raises=False, good=7):
-    # Says yes after so many calls if the file `broken` is there; the first ones come before the run begins.
-    if not os.path.exists("broken") or (raises and os.getpid() != PID):
+def late():
+    # Says yes once a few rounds are saved, if the file `broken` is there.
+    try:
+        with open("r/rounds.jsonl") as file:
+            return os.path.exists("broken") and sum(1 for _ in file) >= 2
+    except OSError:
         return False
-    with open("broken", "a+") as file:
-        file.write("." if os.getpid() == PID else "")
-        return file.tell() > good
 """
 
 # What is written around an answer, by where it is given. GOOD is what would have been right.
@@ -524,8 +524,7 @@ def test_a_bad_answer_is_one_line(row: Row) -> None:
 
 @pytest.mark.parametrize(("where", "answer"), LATE)
 def test_what_was_saved_before_stays_and_goes_on(where: str, answer: str) -> None:
-    good = 11 if where in ("channel", "allocation") else 7
-    write(where, f"({answer}) if late({answer in ('fail()', 'sys.exit(0)')}, {good}) else ({SHAPES[where][1]})")
+    write(where, f"({answer}) if late() else ({SHAPES[where][1]})")
     whole = CliRunner().invoke(app, words(where, "whole"))
     assert whole.exit_code == 0, whole.output
     Path("broken").touch()

@@ -109,7 +109,10 @@ trackers = Trackers(["wandb"], lambda line: sys.exit(line))
 trackers.begin(experiment, Path(sys.argv[1]), 12)
 for record in rounds:
     trackers.round(record)
-time.sleep(1.0)
+sizes = [-1, 0]
+while sizes[-1] != sizes[-2]:  # another process writes what it was told
+    time.sleep(1.0)
+    sizes.append(sum(file.stat().st_size for file in Path(sys.argv[1]).rglob("*") if file.is_file()))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -83,7 +83,7 @@ const curves = (() => {
     return spread(x, lines, ratio);
   }
 
-  // Of what is there of each on one or several instruction paths, the runs on the path that most have; as on_one_path.
+  // Of what is there of each on one or several instruction paths, the runs on the path that most have.
   function onOnePath(group) {
     const counts = new Map();
     for (const each of group) for (const path of new Set(each.map(([name]) => name))) counts.set(path, (counts.get(path) || 0) + 1);
