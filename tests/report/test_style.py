@@ -70,8 +70,7 @@ def curves() -> dict[str, dict[int, RunResult]]:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Figures in place of files."""
     found: list[Any] = []
-    for module in (draw, draw):
-        monkeypatch.setattr(module, "save", lambda figure, stem: found.append(figure) or [])
+    monkeypatch.setattr(draw, "save_figure", lambda figure, stem: found.append(figure) or [])
     return found
 
 

@@ -171,7 +171,7 @@ def unseal_whole(packet: Packet, codec: int, settings: int, bits: Callable[[int]
 def join_bits(numbers: Sequence[int], widths: Sequence[int]) -> tuple[bytes, int]:
     """Write numbers of given widths one after the other, most significant bit first; return the bytes and the bit count.
 
-    >>> join([5, 1], [3, 2])
+    >>> join_bits([5, 1], [3, 2])
     (b'\\xa8', 5)
     """
     whole = 0
@@ -185,7 +185,7 @@ def join_bits(numbers: Sequence[int], widths: Sequence[int]) -> tuple[bytes, int
 def split_bits(payload: bytes, widths: Sequence[int]) -> list[int]:
     """Read numbers of given widths; the inverse of join. The widths must not exceed the payload.
 
-    >>> split(b"\\xa8", [3, 2])
+    >>> split_bits(b"\\xa8", [3, 2])
     [5, 1]
     """
     whole = int.from_bytes(payload, "big") >> 8 * len(payload) - sum(widths)
@@ -221,7 +221,7 @@ def index_bits(num_positions: int, num_kept: int) -> int:
 def rank_positions(kept: Ints, num_positions: int) -> int:
     """Return the number of the ascending positions kept [r] out of num_positions = d: below C(d, r), or hardly above.
 
-    >>> rank(np.array([0, 2, 5]), 6)
+    >>> rank_positions(np.array([0, 2, 5]), 6)
     11
     """
     chosen = np.zeros(num_positions, np.uint8)
@@ -232,7 +232,7 @@ def rank_positions(kept: Ints, num_positions: int) -> int:
 def unrank_positions(number: int, num_kept: int, num_positions: int) -> Ints:
     """Return the ascending positions [r] with this number, the inverse of rank; raise PacketError if no set has it.
 
-    >>> unrank(11, 3, 6)
+    >>> unrank_positions(11, 3, 6)
     array([0, 2, 5])
     """
     chosen = native.unrank(number.to_bytes((number.bit_length() + 7) // 8, "little"), num_kept, num_positions)

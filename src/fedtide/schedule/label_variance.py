@@ -39,7 +39,7 @@ def minimise_label_variance(label_counts: Ints, size: int, rng: Rng) -> tuple[In
     Among equals the set that is first in lexicographic order wins where all subsets are enumerated; beyond that, greedy
     descent by swaps from SWAP_RESTARTS starts, proved only if it reaches the least value that whole numbers allow.
 
-    >>> minimise(np.array([[9, 0], [8, 1], [0, 9], [5, 5]]), 2, np.random.default_rng(0))
+    >>> minimise_label_variance(np.array([[9, 0], [8, 1], [0, 9], [5, 5]]), 2, np.random.default_rng(0))
     (array([0, 2]), True)
     """
     exact = _enumerated(label_counts, size)

@@ -52,7 +52,7 @@ def scheduler_looks_back(scheduler: Scheduler) -> bool:
 def schedule_largest(value: Floats | Ints, count: int) -> Ints:
     """Return the positions of the `count` largest values, the earlier position first among equals.
 
-    >>> largest(np.array([3, 9, 5, 9]), 3)
+    >>> schedule_largest(np.array([3, 9, 5, 9]), 3)
     array([1, 3, 2])
     """
     top = _top(value, count)
