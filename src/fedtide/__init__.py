@@ -23,11 +23,13 @@ if _TYPE_CHECKING:
     from fedtide.report.plan import Plan, plan
     from fedtide.rng import stream
     from fedtide.runs.result import Result, load
+    from fedtide.studies.plans import Plans, plans
     from fedtide.studies.study import StudyResult, compare, study
     from fedtide.types import (
         Candidates,
         Clock,
         Dataset,
+        Decision,
         Grant,
         Job,
         Link,
@@ -38,6 +40,7 @@ if _TYPE_CHECKING:
         Signal,
         Tick,
         Trained,
+        Work,
     )
 
 __version__ = "0.1.0"
@@ -45,6 +48,7 @@ __all__ = [
     "Candidates",
     "Clock",
     "Dataset",
+    "Decision",
     "Experiment",
     "FedtideError",
     "Grant",
@@ -52,6 +56,7 @@ __all__ = [
     "Link",
     "Memory",
     "Plan",
+    "Plans",
     "Result",
     "Samples",
     "Selection",
@@ -60,11 +65,13 @@ __all__ = [
     "StudyResult",
     "Tick",
     "Trained",
+    "Work",
     "arg",
     "compare",
     "experiment",
     "load",
     "plan",
+    "plans",
     "simulate",
     "stream",
     "study",
@@ -80,8 +87,9 @@ __getattr__ = lazy_names(
         "parts.arguments": "arg",
         "rng": "stream",
         "runs.result": "Result load",
+        "studies.plans": "Plans plans",
         "studies.study": "StudyResult compare study",
-        "types": "Candidates Clock Dataset Grant Job Link Memory Samples Selection Shares Signal Tick Trained",
+        "types": "Candidates Clock Dataset Decision Grant Job Link Memory Samples Selection Shares Signal Tick Trained Work",
     },
 )
 

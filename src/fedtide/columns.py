@@ -8,6 +8,7 @@ for all of them. The purpose is any word of yours: other words, other numbers.
     gain = exponential(seed, "my fading", device, tick)         # [m], one per device and tick
     time = 1 + exponential(seed, "my durations", device, job)   # [m], device and job both [m]
     angle = 2 * np.pi * uniform(seed, "my fading", device[:, None], tick, np.arange(8))  # [m 8]
+    state = markov(seed, "my links", device, tick, [[0.9, 0.1], [0.3, 0.7]])  # [m], goes on from tick to tick
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import functools
 import hashlib
 import math
 import operator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +67,79 @@ def complex_normal(
     one, other = _units(seed, purpose, device, index, draw)
     radius, angle = np.sqrt(-np.log1p(-one)), 2 * np.pi * other
     return np.asarray(radius * np.cos(angle) + 1j * (radius * np.sin(angle)))
+
+
+# Markov chains without a memory: the state at any time, whoever was asked before and however long ago.
+#
+# Times that are multiples of 2^L, in which the chain forgets where it was, have independent states. Between two known states
+# that are 2^(j+1) steps apart, the middle one is x with probability P^(2^j)[left, x] P^(2^j)[x, right] / P^(2^(j+1))[left, right],
+# drawn at the address of its time. So a state costs L draws, and is the same by whatever times it is asked for.
+
+
+def markov(
+    seed: int, purpose: str, device: Ints, time: int | Ints, transitions: npt.ArrayLike | tuple[tuple[float, ...], ...]
+) -> Ints:
+    """Return the state 0, 1, ... of a stationary Markov chain of each device at a whole-numbered time [m].
+
+    transitions: probabilities of going from each state to each other one in a step [s s]; rows sum to 1. All draws are
+    addressed, so that the cost grows with the logarithm of the time in which the chain forgets, not with the time.
+
+    >>> markov(7, "my links", np.arange(5), 1_000_000, [[0.9, 0.1], [0.3, 0.7]])
+    array([1, 0, 1, 0, 1])
+    """
+    matrix = np.asarray(transitions, np.float64)
+    chain = _chain(matrix.tobytes(), matrix.shape)
+    device, time = np.broadcast_arrays(np.asarray(device, np.int64), np.asarray(time, np.int64))
+    length = 1 << len(chain.middle)
+    left = time - time % length
+    low, high = (_state(chain.first, uniform(seed, purpose, device, at)) for at in (left, left + length))
+    for middle in reversed(chain.middle):
+        length //= 2
+        state = _state(middle[low, high], uniform(seed, purpose, device, left + length))
+        after = time >= left + length
+        left, low, high = left + length * after, np.where(after, state, low), np.where(after, high, state)
+    return low
+
+
+class _Chain(NamedTuple):
+    first: Floats  # cumulative stationary probabilities [s]
+    middle: list[Floats]  # of the state in the middle of 2^(j+1) steps between two known ones, cumulative [s s s], by j
+
+
+_MOST_DOUBLINGS = 40  # steps in which a chain forgets, as a power of 2
+_FORGOTTEN = 1e-12
+
+
+@functools.lru_cache(maxsize=64)
+def _chain(content: bytes, shape: tuple[int, ...]) -> _Chain:
+    if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
+        raise FedtideError(f"transitions of shape {shape}: give a square table, from each state to each other one")
+    power = np.frombuffer(content).reshape(shape)
+    if not (np.isfinite(power).all() and (power >= 0).all() and np.allclose(power.sum(axis=1), 1, rtol=0, atol=1e-9)):
+        raise FedtideError(f"transitions {power.tolist()}: give probabilities, of which every row sums to 1")
+    middle: list[Floats] = []
+    while np.ptp(power, axis=0).max() > _FORGOTTEN:
+        if len(middle) == _MOST_DOUBLINGS:
+            raise FedtideError(
+                f"transitions {np.frombuffer(content).reshape(shape).tolist()}: the chain does not forget where it began; let "
+                "every state be reached from every other one, and not in turn"
+            )
+        middle.append(_cumulative(power[:, None, :] * power.T[None, :, :]))  # [left right middle]
+        power = power @ power
+        power = power / power.sum(axis=1, keepdims=True)
+    return _Chain(_cumulative(power[0]), middle)
+
+
+def _cumulative(weights: Floats) -> Floats:
+    """Return the cumulative probabilities of weights along the last axis; where all are 0, of the first entry."""
+    total = np.cumsum(weights, axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(total[..., -1:] > 0, total / total[..., -1:], 1.0))
+
+
+def _state(cumulative: Floats, drawn: Floats) -> Ints:
+    """Return the entry that each number in [0, 1) falls on [m]."""
+    return np.asarray((drawn[..., None] >= cumulative[..., :-1]).sum(axis=-1))
 
 
 def _units(

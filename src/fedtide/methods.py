@@ -61,9 +61,10 @@ class Scaffold:
     since of others K eta_l does not tell the mean gradient.
     """
 
+    takes_work: ClassVar[bool] = True
     task: Task
-    inner: Annotated[str, arg("who trains, one of fedtide's own")] = "native"
-    inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner trainer")] = None
+    inner: Annotated[str, arg("who trains, one of fedtide's own", part="trainer")] = "native"
+    inner_args: Annotated[dict[str, Any] | None, arg("its arguments, if they are not given with its name")] = None
     scale: Annotated[
         float | None,
         arg("S: control variates travel times S; not given: learning rate times steps over alpha", gt=0),
@@ -81,7 +82,7 @@ class Scaffold:
 
     def __post_init__(self) -> None:
         """Make the inner trainer; raise if it cannot be one."""
-        self._trainer = _plain_trainer(self.inner, self.inner_args or {}, self.task)
+        self._trainer = _plain_trainer(self.inner, registry.inner_arguments(self.inner, self.inner_args)[0], self.task)
         self._length = len(self._trainer.initial_model(self.task.seed))  # d
         self._damping = self.damping or (1.0 if self.codec in _FAITHFUL else _DAMPED)
         samples = max((self.num_train or _USUAL_SAMPLES) // self.num_devices, 1)
@@ -110,7 +111,7 @@ class Scaffold:
         updates = self._trainer.train(inner)
         made = np.empty((len(jobs), 2 * self._length), np.float32)
         for row, (job, payload, update) in enumerate(zip(jobs, received, updates, strict=True)):
-            way = steps_per_training(self.task.work, len(job.indices)) * float(job.learning_rate)  # K eta_l
+            way = steps_per_training(job.work or self.task.work, len(job.indices)) * float(job.learning_rate)  # K eta_l
             change = np.zeros(self._length)  # nobody learns a gradient from no step: then c_k stays
             if way:
                 change = -payload.control - (self._scale / way) * update.astype(np.float64)
@@ -212,8 +213,8 @@ class Ef21(CodecAround):
 
     def encode(self, memory: Memory, update: Vector, budget_bits: float, rng: Rng) -> tuple[Packet, Memory]:
         """Send C(u - g)."""
-        packet = self.codec.encode(update - memory["known"], budget_bits, rng)
-        return packet, {"known": memory["known"] + self.codec.decode(packet)}
+        packet = self.encoded(update - memory["known"], budget_bits, rng)
+        return packet, {"known": memory["known"] + self.decode(packet)}
 
 
 @dataclass(frozen=True)

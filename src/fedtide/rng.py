@@ -23,6 +23,7 @@ PURPOSES: Final[dict[str, int]] = {
     "synthetic": 9,
     "sizes": 10,  # how many samples a device holds
     "air": 11,  # what is heard with the sum of updates that are sent at once; index: tick
+    "select": 12,  # who takes a free place, where only some devices train at a time; index: how often it was asked
 }
 
 

@@ -111,6 +111,16 @@ class Tick(NamedTuple):
     start: Ints  # s_k(t), the version each of them trained from [m]
     # the version that each goes on with, t or t+1, and when it received it [m]; None: all with t+1, now
     received: tuple[Ints, Floats] | None = None
+    job: Ints | None = None  # the number of the training that each has finished, 1, 2, ... [m]; None: nobody asks
+    # of a world that reacts:
+    landed: Ints | None = None  # whose uploads are in since the last tick, ascending; None: the server waits for them
+    fresh: npt.NDArray[np.bool_] | None = None  # who has finished since the last tick [m]; None: all of them
+    dropped: Floats | None = None  # device, job and speed of trainings that were given up since the last tick [n 3]
+    num_receivers: int | None = None  # models handed out since the last tick; None: one to everyone who is ready
+    speed: Floats | None = None  # at which each trained, in times its nominal frequency [m]; None: 1
+    began: Floats | None = None  # when each received its model [m] ...
+    ended: Floats | None = None  # ... and had its update [m]
+    battery: Floats | None = None  # what each has left, in J [m]; None: nobody has one
 
 
 @documented
@@ -120,9 +130,19 @@ class Clock(NamedTuple):
     num_devices: int  # N
     horizon: float  # simulated time in all
     # (device [m], job [m], time [m]) -> how long each takes from receiving a model at that time until it is ready [m]
-    elapsed: Callable[[Ints, Ints, Floats], Floats]
+    elapsed: Callable[..., Floats]  # and with speed [m], if it is not 1 for all
     # (device [m], time [m]) -> when each is next there, at that time or later [m]; None: everyone is always there
     next_available: Callable[[Ints, Floats], Floats] | None = None
+    # as `elapsed`, without the time that a device is away; None: the same
+    work: Callable[..., Floats] | None = None
+
+
+@documented
+class Signal(NamedTuple):
+    """How strong the uplinks of some devices are at one tick."""
+
+    snr: Floats  # a number, not in dB [m], or in every resource block [m b]
+    estimated_snr: Floats  # what the server takes it for
 
 
 @documented
@@ -131,14 +151,46 @@ class Link(NamedTuple):
 
     capacity: Floats  # C_k in bit/symbol [m]
     estimated_capacity: Floats  # what the server takes it for, which scheduler and allocation see [m]
+    signal: Signal | None = None  # what a modem made these of; None: a channel gave capacities
+
+
+def per_link(modem: Callable[[Floats], Any], snr: Floats) -> Floats:
+    """Ask a modem, which knows columns only, for links in several blocks [m b]."""
+    return np.asarray(modem(np.ravel(snr))).reshape(np.shape(snr))
 
 
 @documented
-class Signal(NamedTuple):
-    """How strong the uplinks of some devices are at one tick."""
+class UplinkView(NamedTuple):
+    """What the uplinks of the candidates would carry in each of the b resource blocks, as the server estimates it."""
 
-    snr: Floats  # a number, not in dB [m]
-    estimated_snr: Floats  # what the server takes it for [m]
+    snr: Floats  # at nominal power, a number, not in dB [m b]
+    modem: Callable[[Floats], Floats]  # SNR -> bit/symbol
+    symbols: float  # of all blocks together
+    symbol_rate: float  # symbols per unit of time; 0: not known
+    max_power: float  # times the nominal power
+
+    def capacity(self, power: npt.ArrayLike = 1.0) -> Floats:
+        """Return bit/symbol [m b] at a power, one for all, one each [m] or in each block [m b], in times the nominal power."""
+        return per_link(self.modem, self._at(power))
+
+    def error(self, power: npt.ArrayLike = 1.0) -> Floats:
+        """Return how likely a packet is lost that fits the link [m b]; 0 for modems that do not say."""
+        chance: Any = getattr(self.modem, "error", np.zeros_like)
+        return per_link(chance, self._at(power))
+
+    def _at(self, power: npt.ArrayLike) -> Floats:
+        """Return the SNR at a power [m b]."""
+        given = np.asarray(power, np.float64)
+        return self.snr * (given if given.ndim == 2 else given.reshape(-1, 1))
+
+    def upload_time(
+        self, bits: npt.ArrayLike, share: npt.ArrayLike | None = None, power: npt.ArrayLike = 1.0
+    ) -> Floats:
+        """Return how long so many bits take in a share of the band, by default that of one block [m b]."""
+        share = 1 / self.snr.shape[1] if share is None else share
+        rate = self.capacity(power) * np.reshape(share, (-1, 1)) * self.symbol_rate
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.reshape(bits, (-1, 1)) / rate)
 
 
 @documented
@@ -163,6 +215,39 @@ class Candidates(NamedTuple):
     update_sq_norm: Floats | None = None  # ||u_k||^2 [m], only for schedulers that need it
     tick: int = 0  # t, for schedulers that take turns
     loss: Floats | None = None  # of the model each received, on its own samples [m], only for schedulers that need it
+    battery: Floats | None = None  # what is left, in J [m]; None: nobody has one
+    uplink: UplinkView | None = None  # what their links would carry at a power, by resource block; None: not known
+    time: float = 0.0  # when the server acts
+
+
+@documented
+class Idle(NamedTuple):
+    """What a selector sees of the devices that wait for a model, one row each."""
+
+    time: float
+    device: Ints  # ascending [m]
+    jobs: Ints  # trainings begun so far [m]
+    num_samples: Ints  # |S_k| [m]
+
+
+@documented
+class Work(NamedTuple):
+    """How much some devices do with a model, one row each. What is left out is as learning.* says."""
+
+    epochs: Ints | None = None  # E_k as passes over the device's data [m] ...
+    steps: Ints | None = None  # ... or as a number of steps [m]
+    batch_size: Ints | None = None  # samples per step [m]
+    rate: Floats | None = None  # learning rate over that of learning.learning_rate and its schedule [m]
+
+
+@documented
+class LocalWork(NamedTuple):
+    """What a device does with a model it received; of several devices, the numbers may be columns [m]."""
+
+    batch_size: Any = 50
+    epochs: Any = 3  # E as passes over the data ...
+    steps: Any = None  # ... or as a number of steps; None: it is given in epochs
+    proximal: float = 0.02  # lambda
 
 
 @documented
@@ -177,6 +262,7 @@ class Job(NamedTuple):
     indices: Ints  # ... and which of them the device holds, ascending [n]
     memory: Memory | None = None  # what the trainer keeps for this device; None for a trainer without memory
     correction: Vector | None = None  # added to the gradient of every step [d]; None: nothing
+    work: LocalWork | None = None  # what this one does; None: what the trainer's task says
 
 
 @documented
@@ -188,11 +274,40 @@ class Trained(NamedTuple):
 
 
 @documented
+class MetricContext(NamedTuple):
+    """What a metric may look at besides the model."""
+
+    score: Callable[[Samples], Any]  # its accuracy and loss on some samples, as fedtide.learning.trainer.Score
+    predict: Callable[[Samples], Ints]  # the label that it gives each of them [n]
+    test: Samples
+    train: Samples  # of all devices
+    holdings: Any  # of N devices; holdings[k]: which training samples device k holds [n]
+    num_labels: int
+    seed: int
+    tick: int  # t, of the aggregation that made the model
+    time: float  # simulated
+
+
+@documented
 class Selection(NamedTuple):
     """What a scheduler chose, with what it can say about the choice."""
 
     picked: Ints  # positions within the candidates [r]
     proved_minimal: bool | None = None  # is the label variance proved the smallest possible? None: not the aim
+    metrics: Mapping[str, float] = {}  # what else is worth recording of this choice, by name; finite numbers
+
+
+@documented
+class Decision(NamedTuple):
+    """What a scheduler that decides jointly answers: who uploads, and with what. Columns run over the picked devices."""
+
+    picked: Ints  # positions within the candidates [r]
+    symbols: Floats  # n_k [r]
+    bits: Floats | None = None  # to be sent [r]; None: as many as the symbols carry
+    power: Floats | None = None  # in times the nominal power [r]; None: 1
+    block: Ints | None = None  # resource block, from 0 [r]; None: over all of them
+    share: Floats | None = None  # of the band while sending [r], in all at most 1; None: by symbols
+    speed: Floats | None = None  # of the next training, in times the nominal frequency, at most 1 [r]; None: 1
     metrics: Mapping[str, float] = {}  # what else is worth recording of this choice, by name; finite numbers
 
 
@@ -206,3 +321,7 @@ class Grant(NamedTuple):
     proved_minimal: bool | None = None
     memory: Memory | None = None  # what the scheduler remembers after it; None: it has no memory
     metrics: Mapping[str, float] = {}  # what the scheduler said of its choice, for the record
+    power: Floats | None = None  # at which each sends, in times the nominal power [r]; None: 1
+    silent: npt.NDArray[np.bool_] | None = None  # who cannot pay for it and sends nothing [r]; None: nobody
+    rate: Floats | None = None  # at which each sends, in bit/symbol [r]; None: what its link carries at nominal power
+    decision: Decision | None = None  # in the order of `picked`; None: the scheduler picked and the allocation shared

@@ -253,29 +253,40 @@ def _print_worlds(found: list[Any]) -> None:
 @options.cli_argument("names", "[WORLD]...", "paper, macro, phones. Default: all.", nargs=-1)
 @options.store_option("results/league")
 @options.out_option("Folder for the figures and the page league.md.", "to", default=Path("docs"))
+@click.option(
+    "--rows",
+    type=options.PATH,
+    help="A YAML file with methods of your own, which are tuned and ranked with the others.",
+)
 @options.work_options
 @_draw_only_option
 @options.as_json
-def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_json: bool, **work: Any) -> None:
+def league(
+    names: tuple[str, ...], store: Path, to: Path, rows: Path | None, draw_only: bool, as_json: bool, **work: Any
+) -> None:
     """Ask which method to deploy: schedulers, servers, codecs and local methods, ranked with paired intervals.
 
     fedtide league --draw-only   the page and its figures, from the runs there are
     fedtide league macro         one world; all three take one to two hours of two cores
 
-    Each method is tuned with the same number of runs on a seed of its own. A method of yours is a row in
-    src/fedtide_lab/league/methods.yaml.
+    fedtide league paper --rows mine.yaml   with rows of your own, as in src/fedtide_lab/league/methods.yaml
+
+    Each method is tuned with the same number of runs on a seed of its own. Parts in files of your own are named as in any
+    experiment.
     """
     from fedtide_lab.league import draw, page
+    from fedtide_lab.league.methods import own_league_methods
     from fedtide_lab.league.ranking import ranking_benchmark, ranking_stages
     from fedtide_lab.league.tune import LEAGUE_WORLDS
 
     wanted = _chosen_worlds(names, LEAGUE_WORLDS)
+    own = own_league_methods(rows) if rows else ()
     kept = _opened(store, to, "league")
     failures: list[Outcome] = []
     if not draw_only:
-        for stage, parts in ranking_stages(wanted, kept):
+        for stage, parts in ranking_stages(wanted, kept, own):
             failures += do_study_runs(stage, parts, kept, **work)
-    ranked = [each for world in LEAGUE_WORLDS if (each := ranking_benchmark(world, kept)) is not None]
+    ranked = [each for world in LEAGUE_WORLDS if (each := ranking_benchmark(world, kept, own)) is not None]
     if not ranked:
         raise FedtideError(f"{store} holds no run of the league; leave out --draw-only, or name another --store")
     tables = [table for table, _ in ranked]

@@ -96,6 +96,50 @@ class BufferedMean(AverageDeltas):
 
 
 @dataclass(frozen=True)
+class Normalized(Average):
+    """FedNova: theta(t+1) = theta(t) + server_rate tau_eff sum_k w_k u_k / |a_k|, tau_eff = sum_k w_k |a_k|.
+
+    |a_k| is how far the tau_k steps of device k go under a gradient of 1, in units of learning.learning_rate: tau_k for plain SGD,
+    (1 - (1 - alpha)^tau_k) / alpha with a proximal term, alpha = learning_rate lambda. So every device counts by its weight,
+    whatever its number of steps (`learning.work`) and its learning rate; without that, those that step more count for more.
+
+    Wang, Liu, Liang, Joshi, Poor, Tackling the objective inconsistency problem in heterogeneous federated optimization (NeurIPS
+    2020).
+    """
+
+    learning_rate: Annotated[float, arg("eta of the devices", key="learning.learning_rate", gt=0)] = 0.01
+    proximal: Annotated[float, arg("lambda of the devices", key="learning.proximal", ge=0)] = 0.0
+    momentum: Annotated[float, arg("of the devices' steps, as learning.trainer.momentum", ge=0, lt=1)] = 0.0
+    server_rate: Annotated[float, arg("how far the server goes along the average")] = 1.0
+
+    def start(self, state: Memory, model: Vector, cohort: Cohort) -> Sums:
+        """Sum from the current model, each update over the length of its way."""
+        steps = np.ones(len(cohort.age), np.int64) if cohort.steps is None else cohort.steps
+        way = unit_gradient_ways(steps, self.learning_rate * cohort.rates, self.proximal, self.momentum)
+        way = way / self.learning_rate
+        scales = np.divide(
+            cohort.weights, way, out=np.zeros(len(way)), where=way > 0
+        )  # without a step there is no update
+        scales *= self.server_rate * float(cohort.weights @ way)
+        return Sums(cohort, scales, model.astype(np.float64))
+
+    def finish(self, state: Memory, acc: Sums, model: Vector) -> tuple[Vector, Memory]:
+        """Return the sum."""
+        return acc.updates.astype(model.dtype), state
+
+
+def unit_gradient_ways(steps: Ints, learning_rate: Floats, proximal: float, momentum: float) -> Floats:
+    """Return how far so many steps go [r] if every gradient is 1: SGD with a proximal term and the heavy ball."""
+    if not proximal and not momentum:
+        return np.asarray(steps * learning_rate)
+    way, speed = np.zeros(len(steps)), np.zeros(len(steps))
+    for step in range(int(np.max(steps, initial=0))):
+        speed = momentum * speed + 1 - proximal * way
+        way = np.where(step < steps, way + learning_rate * speed, way)
+    return way
+
+
+@dataclass(frozen=True)
 class Mix(AverageModels):
     """FedAsync: theta(t+1) = (1-m) theta(t) + m sum_k w_k [theta_k(t,0) + u_k], m = mixing (1 + mean age)^-staleness.
 
@@ -122,6 +166,7 @@ AGGREGATORS: Final[dict[str, Callable[..., Aggregator] | str]] = {
     "average_deltas": AverageDeltas,
     "mix": Mix,
     "buffered_mean": BufferedMean,
+    "fednova": Normalized,
     "mix_hinge": "fedtide.aggregate.asynchronous:MixHinge",
     "server_momentum": "fedtide.aggregate.optimizers:ServerMomentum",
     "server_adam": "fedtide.aggregate.optimizers:ServerAdam",

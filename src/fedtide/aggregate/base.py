@@ -37,6 +37,7 @@ class Cohort(NamedTuple):
     num_devices: int  # N, of the whole fleet
     rates: Floats  # learning rate that each trained with, relative to the first one [r]
     rate: float = 1.0  # of a training from the current model, relative to the first one
+    steps: Ints | None = None  # tau_k, local steps that each made [r]; None: not known
 
 
 class Aggregator(Protocol):
@@ -165,12 +166,12 @@ def weighted_sum(weights: Floats, vectors: Vector | Floats, start: Vector | None
 _PREFIX: Final = "inner_"
 
 
-Inner = Annotated[str, arg("the aggregator inside, whose step counts; one of fedtide's own")]
-InnerArgs = Annotated[dict[str, Any] | None, arg("arguments of the inner aggregator")]
+Inner = Annotated[str, arg("the aggregator inside, whose step counts", part="aggregator")]
+InnerArgs = Annotated[dict[str, Any] | None, arg("its arguments, if they are not given with its name")]
 
 
 class Around:
-    """An aggregator with another one of ours inside; it keeps what the inner one remembers as `inner_...` of its own memory."""
+    """An aggregator with another one inside; it keeps what the inner one remembers as `inner_...` of its own memory."""
 
     inner: Inner
     inner_args: InnerArgs
@@ -182,23 +183,25 @@ class Around:
     @functools.cached_property
     def _inner(self) -> Any:
         """The aggregator inside; none of the same kind, whose step would be measured by its own measure."""
-        given, known = f"policy.aggregator.inner={self.inner!r}", builtin_parts("aggregator")
-        if self.inner not in known:
-            raise FedtideError(
-                f"{given} is none of fedtide's own aggregators ({', '.join(known)}): name one of these, or write the outer step "
-                "into your own"
-            )
+        given = f"policy.aggregator.inner={str(self.inner)!r}"
         if self.inner in METHODS:
             raise FedtideError(
                 f"{given} is one part of method={self.inner} and cannot be inside another aggregator: name another inside, or "
                 f"say method={self.inner}"
             )
-        made = inside = registry.resolve("aggregator", self.inner, self.inner_args or {})
+        args, fill = registry.inner_arguments(self.inner, self.inner_args)
+        is_own = self.inner not in builtin_parts("aggregator")
+        made = inside = (registry.part if is_own else registry.resolve)("aggregator", self.inner, args, fill)
         while inside is not None:
-            if type(inside) is type(self):
+            if type(checks.unguarded_part(inside)) is type(self):
                 raise FedtideError(f"{given} puts {type(self).__name__} inside itself: name another inside")
-            inside = getattr(inside, "_inner", None)
+            inside = getattr(checks.unguarded_part(inside), "_inner", None)
         return as_aggregator(made)
+
+    @property
+    def inner_part(self) -> Any:
+        """The aggregator inside, for those who look whether it is a user's own."""
+        return self._inner
 
     def init_inner(self, model: Vector, num_devices: int) -> Memory:
         """Return what the inner one begins with, as the outer one keeps it."""
@@ -211,6 +214,10 @@ class Around:
     def finish_inner(self, state: Memory, acc: Any, model: Vector) -> tuple[Vector, Memory]:
         """Return the model that the inner one would make [d], and what the outer one keeps of its memory."""
         wanted, after = self._inner.finish(self._of_inner(state), acc, model)
+        if not checks.is_ours(self._inner):
+            label = checks.part_label("aggregator", self._inner)
+            checks.checked_vector(wanted, len(model), label)
+            wanted, after = np.asarray(wanted, model.dtype), checks.checked_memory(after, self._of_inner(state), label)
         return wanted, {_PREFIX + name: value for name, value in after.items()}
 
     def _of_inner(self, state: Memory) -> Memory:

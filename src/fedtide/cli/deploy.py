@@ -117,7 +117,15 @@ def deploy_make_app(
     """
     _need_flower()
     from fedtide import config
-    from fedtide.deploy.settings import Deployment, Terms, check_terms, deployment, deployment_doubts, write_app
+    from fedtide.deploy.settings import (
+        Deployment,
+        Terms,
+        acts_as_it_sees_fit,
+        check_terms,
+        deployment,
+        deployment_doubts,
+        write_app,
+    )
 
     if show_settings:
         from fedtide.cli.parts import key_row, print_keys
@@ -129,10 +137,13 @@ def deploy_make_app(
     for problem in deployment_doubts(terms):
         warn(problem)
     write_app(target, terms, run_folder.absolute())
-    periods = round(terms.experiment.timeline.horizon / terms.experiment.timeline.period)
+    keys = terms.experiment.timeline
+    length = f"{round(keys.horizon / keys.period)} periods of {keys.period:g} s"
+    if acts_as_it_sees_fit(terms.experiment):
+        length = f"{keys.horizon:g} s"
     print_line(
-        f"{escape(str(target))}: {terms.experiment.fleet.num_devices} devices, {periods} periods of "
-        f"{terms.experiment.timeline.period:g} s\n[dim]flwr run {escape(str(target))} <connection>[/]"
+        f"{escape(str(target))}: {terms.experiment.fleet.num_devices} devices, {length}\n"
+        f"[dim]flwr run {escape(str(target))} <connection>[/]"
     )
 
 

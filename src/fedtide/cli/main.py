@@ -196,7 +196,7 @@ def _training(
     if long := long_workload(experiment):
         say(long)
     try:
-        with shown_progress("training") as advance:
+        with shown_progress("training", experiment.timeline.horizon) as advance:
             yield advance, done.append
     except KeyboardInterrupt as error:
         if signals.is_foreign_signal(error):
@@ -289,15 +289,28 @@ def _show(folder: Path, run: Result, isa: str | None, as_json: bool, draw: bool 
 @options.words
 @options.as_json
 @click.option("--ticks", type=click.IntRange(0), default=12, help="How many aggregations to list.")
-def plan(words: tuple[str, ...], as_json: bool, ticks: int) -> None:
-    """Show the timeline, ages, bits, kept share and airtime of an experiment in a moment; nothing is trained.
+@click.option(
+    "--time", "timed", is_flag=True, help="Measure how fast this machine trains, and say how long the run takes."
+)
+def plan(words: tuple[str, ...], as_json: bool, ticks: int, timed: bool) -> None:
+    """Show who uploads, what arrives, and what that takes of symbols, airtime and energy; nothing is trained.
 
     fedtide plan radio.num_symbols=50000 policy.limit=20
+    fedtide plan policy.limit=2,4,8 policy.scheduler=random,proposed
+
+    Several values of a key, with commas: one table with a row for every combination.
     """
-    from fedtide.report.plan import plan_experiment, plan_tables
+    from fedtide import config
+    from fedtide.report.plan import plan_experiment
+    from fedtide.report.plan_text import plan_tables
     from fedtide.report.summary import stale_warning
 
-    made = plan_experiment(_experiment(words), say)
+    threads = options.CORES if timed else None
+    single, axes = config.split_axes(words)
+    if axes:
+        _compare_plans(single, axes, as_json, threads)
+        return
+    made = plan_experiment(_experiment(words), say, threads)
     if as_json:
         print_json({"summary": made.summary, "aggregations": made.rows})
         return
@@ -305,6 +318,27 @@ def plan(words: tuple[str, ...], as_json: bool, ticks: int) -> None:
         out.print(table, highlight=False)
     if old := stale_warning(made.summary["largest_age"], made.summary["aggregations"]):
         warn(old)
+
+
+def _compare_plans(words: Sequence[str], axes: dict[str, list[Any]], as_json: bool, threads: int | None) -> None:
+    """Print the plans of every combination of some keys' values in one table."""
+    from fedtide import config
+    from fedtide.report.terminal import TableColumn
+    from fedtide.studies.plans import plan_study
+    from fedtide.studies.spec import cross_study
+
+    base = config.read_words(words)
+    seeds = axes.pop("seed", [base.get("seed", 0)])
+    made = plan_study(cross_study("plans", base, axes, {}, seeds), say, threads)
+    if as_json:
+        rows = zip(made.rows(), made.plans, strict=True)
+        print_json({"plans": [{**row, "summary": plan.summary} for row, plan in rows]})
+        return
+    headings, cells, same = made.table()
+    columns = [TableColumn(heading, right=True) for heading in headings]
+    print_table(columns, [[*map(escape, row)] for row in cells], "Plans (nothing trained)")
+    if same:
+        out.print(f"[dim]{escape(same)}[/]", highlight=False)
 
 
 @app.command()

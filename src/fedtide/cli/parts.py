@@ -205,7 +205,7 @@ def _examples(kind: str, known: Mapping[str, Any]) -> list[str]:
         for parameter, about in parts[name]["parameters"].items()
         if isinstance(about["default"], (bool, int, float, str)) and about["key"] is None
     ][:1]
-    if kind == "tracker":
+    if kind in ("metric", "tracker"):
         return [f"{key}=[{next(iter(parts))}]", *(f"'{key}=[{entry}, mine.py:mine]'" for entry in given)]
     named = f"{key}={[*(enough or parts)][-1]}"
     return [named, *(f"'{key}={entry}'" for entry in given), f"{key}=mine.py:mine {key}.x=1"]

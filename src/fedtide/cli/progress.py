@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.markup import escape
 
@@ -59,6 +59,25 @@ def _plain(name: str) -> str:
 LINE_SECONDS = 15.0  # between two lines about a run whose stderr is no terminal
 
 
+class Fates(NamedTuple):
+    """What became of the uploads since the command began."""
+
+    picked: int = 0
+    lost: int = 0
+    silent: int = 0
+    retransmitted: int = 0
+
+    def after(self, record: Any) -> Fates:
+        """Return the counts with those of one more aggregation."""
+        more = (record.picked, record.lost, record.silent, record.retransmitted)
+        return Fates(*(count + len(some) for count, some in zip(self, more, strict=True)))
+
+    def text(self, end: str) -> str:
+        """Say how many of the uploads were lost, silent or sent once more; nothing if none was."""
+        found = [f"{count:,} {name}" for name, count in self._asdict().items() if count and name != "picked"]
+        return f"{', '.join(found)} of {self.picked:,} uploads{end}" if found else ""
+
+
 def _bar(name: str, total: float | None, *texts: str, **fields: Any) -> tuple[Progress, TaskID]:
     """Return a bar and its task: a name, which is cut where it gets long, texts of its fields, time so far and left."""
     from rich import progress as rich
@@ -82,18 +101,26 @@ def _bar(name: str, total: float | None, *texts: str, **fields: Any) -> tuple[Pr
 
 
 @contextmanager
-def shown_progress(label: str) -> Iterator[Callable[[Any, int], None]]:
-    """Show a run as it goes: a bar on a terminal, elsewhere a line now and then."""
+def shown_progress(label: str, horizon: float) -> Iterator[Callable[[Any, int], None]]:
+    """Show a run as it goes: a bar on a terminal, elsewhere a line now and then.
+
+    Where nobody knows how many aggregations there will be (a total of 0), simulated time up to the horizon says how far it is.
+    """
     if not err.is_terminal:
-        yield _lines(label)
+        yield _lines(label, horizon)
         return
-    texts = ["{task.fields[done]}", "accuracy {task.fields[accuracy]}"]
-    progress, task = _bar(label, None, *texts, done="", accuracy="-")
+    texts = ["{task.fields[done]}", "accuracy {task.fields[accuracy]}", "{task.fields[fates]}"]
+    progress, task = _bar(label, None, *texts, done="", accuracy="-", fates="")
+    fates = Fates()
     with progress:
 
         def advance(record: Any, total: int) -> None:
+            nonlocal fates
             signals.raise_if_stopped()
-            progress.update(task, total=total, completed=record.index, done=f"{record.index}/{total}")
+            fates = fates.after(record)
+            whole, so_far = (total, record.index) if total else (horizon, min(record.time, horizon))
+            done = f"{record.index}/{total}" if total else f"{record.index}, time {record.time:.4g}/{horizon:g}"
+            progress.update(task, total=whole, completed=so_far, done=done, fates=fates.text(""))
             if record.test_accuracy is not None:
                 progress.update(task, accuracy=f"{record.test_accuracy:.4f}")
 
@@ -125,27 +152,31 @@ def study_progress(name: str, runs: int, work: float) -> Iterator[Callable[[floa
         yield advance
 
 
-def _lines(label: str) -> Callable[[Any, int], None]:
+def _lines(label: str, horizon: float) -> Callable[[Any, int], None]:
     """Return what prints a line every LINE_SECONDS: how far, how good, how long still."""
-    first: int | None = None
+    first: float | None = None  # aggregations, or simulated time, before this command
     begun = told = time.monotonic()
-    accuracy = "-"
+    accuracy, fates = "-", Fates()
 
     def advance(record: Any, total: int) -> None:
-        nonlocal first, told, accuracy
+        nonlocal first, told, accuracy, fates
         signals.raise_if_stopped()
+        fates = fates.after(record)
         now = time.monotonic()
-        first = record.index if first is None else first
+        whole, so_far = (total, record.index) if total else (horizon, record.time)
+        first = (record.index - 1 if total else record.time) if first is None else first
         if record.test_accuracy is not None:
             accuracy = f"{record.test_accuracy:.4f}"
-        if now - told < LINE_SECONDS or record.index == total:
+        if now - told < LINE_SECONDS or so_far >= whole:
             return
         told = now
-        left = (now - begun) / (record.index - first + 1) * (total - record.index)
-        say(
-            f"{label}: aggregation {record.index} of {total}, time {record.time:.4g}, accuracy {accuracy}, "
-            f"about {_duration(left)} left"
+        left = f"about {_duration((now - begun) / (so_far - first) * (whole - so_far))} left" if so_far > first else ""
+        far = (
+            f"{record.index} of {total}, time {record.time:.4g}"
+            if total
+            else f"{record.index}, time {record.time:.4g} of {horizon:g}"
         )
+        say(f"{label}: aggregation {far}, accuracy {accuracy}, {fates.text(', ')}{left}".rstrip(", "))
 
     return advance
 

@@ -128,7 +128,9 @@ def study_run(file: Path, store: Path, **work: Any) -> None:
     "-m",
     default="mean_accuracy",
     help="The number per run that is compared: mean_accuracy, final_accuracy, mean_train_loss, final_train_loss, variation, "
-    "roughness, or time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9.",
+    "roughness, arrived_share, lost_share, silent_share, retransmitted_share (of the uploads), idle_share (of the symbols), "
+    "metrics/NAME for what a scheduler or learning.metrics measured, or "
+    "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9.",
 )
 @_against_option
 @options.as_json
@@ -150,7 +152,9 @@ def study_show(file: Path, store: Path, metric: str, against: str | None, as_jso
 @_file_argument
 @options.store_option()
 @options.out_option("File name without ending (default: the study's).")
-@click.option("--column", default="test_accuracy", help="What to plot: test_accuracy, test_loss, train_loss, ...")
+@click.option(
+    "--column", default="test_accuracy", help="What to plot: test_accuracy, test_loss, train_loss, metrics/NAME, ..."
+)
 @click.option("--over", default="time", help="Against what: time, index, bits, symbols, samples_trained.")
 @_against_option
 @options.style
@@ -217,13 +221,17 @@ def _print_table(study: Study, results: SeedResults, metric: str, against: str |
         TableColumn("verdict", wraps=True),
     ]
     cells = [list(map(escape, table_row_cells(row))) for row in rows]
-    if any(row["lost_share"] for row in rows):
-        columns.append(TableColumn("uploads lost", right=True))
-        for row, cell in zip(rows, cells, strict=True):
-            cell.append("-" if row["lost_share"] is None else f"{row['lost_share']:.1%}")
+    for fate in ("lost", "silent", "retransmitted"):
+        shares = [row[f"{fate}_share"] for row in rows]
+        if any(shares):
+            columns.append(TableColumn(f"uploads {fate}", right=True))
+            for share, cell in zip(shares, cells, strict=True):
+                cell.append("-" if share is None else f"{share:.1%}")
     print_table(columns, cells, f"{study.name}: {metric}")
     mixed = any(row["paths_note"] for row in rows)
     why = f"{WHY} `fedtide study run --isa-strict`, or --isa-redo, makes pairs on one." if mixed else ""
-    for line in (why, unknown_pairs_note(result for runs in results.values() for result in runs.values())):
+    counts = dict.fromkeys(row["counts_note"] for row in rows)
+    unknown = unknown_pairs_note(result for runs in results.values() for result in runs.values())
+    for line in (why, unknown, *counts):
         if line:
             out.print(f"[dim]{escape(line)}[/]", highlight=False)

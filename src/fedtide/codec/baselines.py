@@ -17,6 +17,7 @@ from fedtide.codec.base import (
     NativeCodec,
     Packet,
     PacketError,
+    checked_packet,
     index_bits,
     join_bits,
     packet,
@@ -28,8 +29,7 @@ from fedtide.codec.base import (
     unseal_whole,
 )
 from fedtide.codec.sparse_quantized import NORM_BITS, max_kept
-from fedtide.core.files import is_own_file
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, TrainingError
 from fedtide.extension import native
 from fedtide.parts import checks, registry
 from fedtide.parts.arguments import arg
@@ -262,8 +262,8 @@ class CodecAround:
 
     wrapper: ClassVar[str]  # its own name
 
-    inner: Annotated[str, arg("the codec C, by name")] = "top_k"
-    inner_args: Annotated[dict[str, Any] | None, arg("its arguments")] = None
+    inner: Annotated[str, arg("the codec C", part="codec")] = "top_k"
+    inner_args: Annotated[dict[str, Any] | None, arg("its arguments, if they are not given with its name")] = None
     num_levels: Annotated[int, arg("nu, if C has it", key="codec.num_levels", ge=1, le=32_767)] = 4
     element_bits: Annotated[int | None, arg("bits per kept element, if C has it", key="codec.element_bits", le=64)] = (
         None
@@ -275,23 +275,27 @@ class CodecAround:
     @functools.cached_property
     def codec(self) -> Codec:
         """C; it gets the experiment's keys that it asks for."""
-        if is_own_file(self.inner):
-            raise FedtideError(
-                f"codec={self.wrapper!r}: inner={self.inner!r} names a file, whose content would not be known to belong to the "
-                "run; name one of ours or package.module:name"
-            )
         if checks.part_remembers(registry.find_part("codec", self.inner, builtin_parts("codec"))):
             raise FedtideError(
                 f"codec={self.wrapper!r}: inner={self.inner!r} has a memory of its own; name a codec without"
             )
         keys = {"codec.num_levels": self.num_levels, "codec.element_bits": self.element_bits}
-        made: Codec = registry.part(
-            "codec",
-            self.inner,
-            self.inner_args or {},
-            lambda key: keys.get(key) if key in keys else registry.fill_in_nothing(key),
-        )
+        args, fill = registry.inner_arguments(self.inner, self.inner_args)
+        made: Codec = registry.part("codec", self.inner, args, lambda key: keys[key] if key in keys else fill(key))
         return made
+
+    @property
+    def inner_part(self) -> Codec:
+        """C, for those who look whether it is a user's own."""
+        return self.codec
+
+    def encoded(self, update: Vector, budget_bits: float, rng: Rng) -> Packet:
+        """Return C(update); raise if a user's own C returns something else."""
+        found: Any = self.codec.encode(update, budget_bits, rng)
+        if isinstance(found, Packet):
+            return checked_packet(found, len(update), checks.part_label("codec", self.codec))
+        label = checks.part_label("codec", self.codec)
+        raise TrainingError(f"{label} encoded to a {type(found).__name__}: return fedtide.codec.base.packet(...)")
 
     @property
     def planned_bits(self) -> Any:
@@ -301,7 +305,10 @@ class CodecAround:
 
     def decode(self, packet: Packet) -> Vector:
         """Return what C reads."""
-        return self.codec.decode(packet)
+        found = self.codec.decode(packet)
+        if checks.is_ours(self.codec):
+            return found
+        return checks.checked_vector(found, packet.num_parameters, checks.part_label("codec", self.codec))
 
     def num_kept(self, num_parameters: int, budget_bits: float) -> int:
         """Return what C keeps."""
@@ -326,5 +333,5 @@ class ErrorFeedback(CodecAround):
     def encode(self, memory: Memory, update: Vector, budget_bits: float, rng: Rng) -> tuple[Packet, Memory]:
         """Send C(u + e)."""
         wanted = update + memory["error"]
-        packet = self.codec.encode(wanted, budget_bits, rng)
-        return packet, {"error": wanted - self.codec.decode(packet)}
+        packet = self.encoded(wanted, budget_bits, rng)
+        return packet, {"error": wanted - self.decode(packet)}

@@ -17,7 +17,7 @@ from fedtide.config.keys import (
     key_value,
     own_file_keys,
 )
-from fedtide.config.nested import PART_KEYS, merge_nested, nest, nested_to_dotted, parse_overrides
+from fedtide.config.nested import PART_KEYS, merge_nested, nest, nested_to_dotted, parse_overrides, split_axes
 from fedtide.config.presets import FRAMEWORKS, METHODS, PRESETS, PROFILES
 from fedtide.config.values import Count, Decibels, NonNegativeInt, NotNegative, Part, Positive, explain_validation
 from fedtide.config.workload import MOST_TICKS
@@ -59,4 +59,5 @@ __all__ = [
     "parse_overrides",
     "read_words",
     "read_yaml_file",
+    "split_axes",
 ]

@@ -16,7 +16,7 @@ from fedtide.config.keys import Experiment, all_keys, dump, has_all_keys
 from fedtide.config.nested import PART_KEYS, merge_nested, nest, parse_overrides, without_replaced_nested
 from fedtide.config.presets import PRESETS
 from fedtide.config.values import Part, explain_validation
-from fedtide.core.files import files_beside, locate_file
+from fedtide.core.files import files_beside, is_own_file, locate_file
 from fedtide.core.yaml12 import plain_yaml_tree, read_yaml_file, shown
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import registry, user_code
@@ -34,7 +34,7 @@ def replaced_part_objects(tree: Mapping[Any, Any], above: str = "") -> dict[Any,
     for key, value in tree.items():
         if isinstance(value, Mapping) and not above and key not in PART_KEYS:
             made[key] = replaced_part_objects(value, f"{key}.")
-        elif isinstance(value, (list, tuple)):  # of trackers
+        elif isinstance(value, (list, tuple)):  # of trackers or metrics
             made[key] = [part.entry if isinstance(part, Part) else part for part in value]
         else:
             made[key] = part_object_value(f"{above}{key}", value)
@@ -46,6 +46,8 @@ def part_object_value(key: str, part: Any) -> Any:
     if isinstance(part, Part):
         return part.entry
     given = dict(part) if isinstance(part, Mapping) else {"name": part}
+    if key in PART_KEYS and isinstance(part, Mapping):  # parameters may be parts themselves
+        part = given = {name: each if name == "name" else part_object_value(key, each) for name, each in given.items()}
     made = given.get("name")
     if key not in PART_KEYS or not (callable(made) or dataclasses.is_dataclass(made)):
         return part
@@ -135,6 +137,9 @@ def _read_experiment(path: Path) -> dict[str, Any]:
         inner = tree.get(group)
         if isinstance(inner, Mapping) and leaf in inner:
             tree[group] = {**inner, leaf: _beside(kind, inner[leaf], path.parent)}
+    learning = tree.get("learning")
+    if isinstance(learning, Mapping) and isinstance(metrics := learning.get("metrics"), list):
+        tree["learning"] = {**learning, "metrics": [_beside("metric", each, path.parent) for each in metrics]}
     if isinstance(trackers := tree.get("tracker"), list):
         tree["tracker"] = [_beside("tracker", each, path.parent) for each in trackers]
     return tree
@@ -146,7 +151,7 @@ def _beside(kind: str, entry: Any, folder: Path) -> Any:
         return files_beside(entry, folder)
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
         return entry
-    args = {name: value for name, value in entry.items() if name != "name"}
+    args = {name: _beside_inside(value, folder) for name, value in entry.items() if name != "name"}
     with user_code.search_user_folder(folder):
         files = registry.part_argument_files(kind, entry["name"], args)
     full = {
@@ -154,7 +159,14 @@ def _beside(kind: str, entry: Any, folder: Path) -> Any:
         for name, place in files.items()
         if name in args and not os.path.exists(place)
     }
-    return {**entry, **full, "name": files_beside(entry["name"], folder)}
+    return {**entry, **args, **full, "name": files_beside(entry["name"], folder)}
+
+
+def _beside_inside(value: Any, folder: Path) -> Any:
+    """Return a parameter, and what is in it, with the names of parts in files given in full as above."""
+    if isinstance(value, str):
+        return files_beside(value, folder) if is_own_file(value) else value
+    return {name: _beside_inside(each, folder) for name, each in value.items()} if isinstance(value, Mapping) else value
 
 
 def experiment(*given: Mapping[str, Any] | Experiment | str | Path, **keys: Any) -> Experiment:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 from fedtide.config import workload
 from fedtide.config.nested import PART_KEYS, merge_nested, without_replaced_nested
 from fedtide.config.presets import FRAMEWORKS, METHODS, PRESETS, PROFILES, load_scenario, method_problem
-from fedtide.config.values import Count, Decibels, Name, NonNegativeInt, NotNegative, Part, Positive, Scale
+from fedtide.config.values import Count, Decibels, Name, NonNegativeInt, NotNegative, Part, Positive, Scale, Share
 from fedtide.core.files import is_own_file
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
@@ -86,6 +86,23 @@ class FleetConfig(_Group):
     joules_per_sample: NotNegative = Field(
         0.0, description="energy of visiting one sample in training, in J; 0: not counted"
     )
+    unpicked: Literal["restart", "keep"] = Field(
+        "restart", description="a finished device that is not picked starts over, or keeps its update until it is"
+    )
+    interrupt: bool = Field(False, description="a new model interrupts those that still train")
+    absent: Literal["compute", "fetch", "abandon"] = Field(
+        "compute",
+        description="a device that is away computes; or fetches the newest model on return; or also drops its work",
+    )
+    concurrency: Count | None = Field(None, description="M, devices that train at a time; null: all of them")
+    release: Literal["finish", "aggregation"] = Field(
+        "finish", description="a place among the M is free when its device has finished, or when its update is used"
+    )
+    selector: Part = _part("uniform", "who takes a free place among the M")
+    battery_joules: Positive | None = Field(
+        None, description="what a device can spend on training and sending, in J; null: no end"
+    )
+    harvest_joules: NotNegative = Field(0.0, description="what charges a battery, in J per unit of time")
 
     @model_validator(mode="after")
     def _ordered(self) -> FleetConfig:
@@ -106,6 +123,13 @@ class TimelineConfig(_Group):
     upload_time: NotNegative = Field(
         0.0, description="how long the uploads of an aggregation take; the new model is there after them"
     )
+    uploads: Literal["fixed", "wait", "later"] = Field(
+        "fixed",
+        description="they take upload_time; or what the links need, and the server waits for them, or uses them later",
+    )
+    overrun: Literal["spill", "refuse"] = Field(
+        "spill", description="uploads that take longer than the period: the next aggregation is late, or an error"
+    )
 
 
 class Radio(_Group):
@@ -124,6 +148,9 @@ class Radio(_Group):
         0.0, description="symbols per unit of time (the bandwidth); 0: time on the air is not counted"
     )
     allocation: Part = _part("equal_bits", "how a tick's symbols are shared")
+    num_blocks: Annotated[Count, Field(le=10_000)] = Field(1, description="b, resource blocks that fade apart")
+    max_power: Positive = Field(1.0, description="the most that a scheduler may decide, in times the nominal power")
+    retransmission: Part = _part("drop", "what becomes of a packet that did not arrive")
     joules_per_symbol: NotNegative = Field(0.0, description="energy of sending one symbol, in J; 0: not counted")
 
 
@@ -156,11 +183,19 @@ class Learning(_Group):
     local_steps: Count | None = Field(None, description="E as steps; takes the place of local_epochs")
     batch_size: Count = Field(50, description="samples per step")
     learning_rate: Positive = Field(0.01, description="alpha at the start")
-    schedule: Literal["halved", "constant", "cosine"] = Field("halved", description="halved: at half-time")
+    schedule: Part = _part("halved", "how the learning rate changes in the course of a run; halved: at half-time")
+    work: Part = _part("equal", "how much each device does, if not all do what the keys above say")
     proximal: NotNegative = Field(0.02, description="lambda")
     dropout: bool = Field(True, description="keep the model's dropout layers")
     evaluate_every: NotNegative = Field(0.0, description="simulated time between evaluations; 0: every aggregation")
     training_loss: bool = Field(False, description="evaluate the loss on all training data too")
+    target_accuracy: Share | None = Field(None, description="the run ends when a test accuracy is as high as this")
+    patience: Count | None = Field(
+        None, description="the run ends after so many evaluations without a better test accuracy"
+    )
+    metrics: tuple[Part, ...] = Field(
+        (), description="what else is measured when a model is scored: a list of names, or of {name: ..., arguments}"
+    )
 
 
 class Experiment(_Group):
@@ -221,8 +256,9 @@ class Experiment(_Group):
             )
         for kind in NAMED:
             registry.check_registry_name(kind, self.part(kind).name)
-        for tracker in self.tracker:
-            registry.check_registry_name("tracker", tracker.name)
+        for kind, parts in (("tracker", self.tracker), ("metric", self.learning.metrics)):
+            for part in parts:
+                registry.check_registry_name(kind, part.name)
         if problem := method_problem(self.method, lambda key: str(key_value(self, key))):
             raise ValueError(problem)
         if (self.learning.local_epochs is None) == (self.learning.local_steps is None):
@@ -308,8 +344,19 @@ def dump(experiment: Experiment) -> dict[str, Any]:
 
 def own_file_keys(experiment: Experiment) -> dict[str, str]:
     """Return the keys that name a file of the user's own, there or not, each with the name (`file.py:attribute`)."""
-    names = {kind.key: experiment.part(name).name for name, kind in NAMED.items()}
-    return {key: name for key, name in names.items() if is_own_file(name)}
+    names = {kind.key: experiment.part(name).entry for name, kind in NAMED.items()}
+    names |= {f"learning.metrics[{at}]": part.entry for at, part in enumerate(experiment.learning.metrics)}
+    return {key: name for key, entry in names.items() for key, name in _files_of(key, entry).items()}
+
+
+def _files_of(key: str, entry: Any) -> dict[str, str]:
+    """Return the files that a part's entry names, its own and those of parts among its parameters, by dotted key."""
+    if isinstance(entry, str):
+        return {key: entry} if is_own_file(entry) else {}
+    found: dict[str, str] = {}
+    for name, value in entry.items() if isinstance(entry, Mapping) else ():
+        found |= _files_of(key if name == "name" else f"{key}.{name}", value)
+    return found
 
 
 def experiment_argument_files(experiment: Experiment) -> dict[str, str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from fedtide.core.yaml12 import parse_yaml_word, shown
+from fedtide.core.yaml12 import ConfigSyntaxError, parse_yaml, parse_yaml_word, shown
 from fedtide.errors import FedtideError
 from fedtide.parts.kinds import NAMED
 
+PATH_KEYS: Final = ("data.folder",)  # a path may have commas in it
 PART_KEYS: Final = {kind.key: name for name, kind in NAMED.items()}  # dotted key -> kind of part
 
 
@@ -36,10 +37,16 @@ def _entry(below: Any, value: Any) -> Any:
         return value
     before = dict(below) if isinstance(below, Mapping) else {"name": below}
     if isinstance(value, Mapping) and "name" not in value:
-        return {**before, **value}
+        return {**before, **{each: _inside(before.get(each), new) for each, new in value.items()}}
     if isinstance(value, str) and before.get("name", value) == value:  # the same part again, or the name of parameters
         return {"name": value, **before} if len(before) > 1 or "name" not in before else value
     return value
+
+
+def _inside(below: Any, value: Any) -> Any:
+    """Return a parameter laid on what was there; parameters of a part that it names go on top of that part."""
+    is_part = isinstance(below, str) or (isinstance(below, Mapping) and "name" in below)
+    return _entry(below, value) if is_part and isinstance(value, Mapping) and "name" not in value else value
 
 
 def without_replaced_nested(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +66,7 @@ def nest(tree: Mapping[str, Any]) -> dict[str, Any]:
         here = nested
         for depth, group in enumerate(groups, 1):
             inner = here.get(group, {})
-            if isinstance(inner, str) and ".".join(groups[:depth]) in PART_KEYS:
+            if isinstance(inner, str) and any(".".join(groups[:above]) in PART_KEYS for above in range(depth + 1)):
                 inner = {"name": inner}
             if not isinstance(inner, Mapping):
                 raise FedtideError(f"{key} goes below {group}={shown(inner)}, which is no group; give one of the two")
@@ -77,6 +84,32 @@ def nested_to_dotted(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]
         whole = above[:-1] if key == "name" and above[:-1] in PART_KEYS else f"{above}{key}"
         flat |= nested_to_dotted(value, f"{whole}.") if isinstance(value, Mapping) and value else {whole: value}
     return flat
+
+
+def split_axes(words: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
+    """Return the words that give a key one value, and the keys that others give several, separated by commas.
+
+    >>> split_axes(["seed=1", "policy.limit=2,4", "radio.channel={name: rician, k_factor: 8}"])
+    (['seed=1', 'radio.channel={name: rician, k_factor: 8}'], {'policy.limit': [2, 4]})
+    """
+    rest, axes = [], dict[str, list[Any]]()
+    for word in words:
+        name, _, text = word.partition("=")
+        axes.pop(name.strip(), None)  # of two words for one key the later counts
+        if len(values := _listed(text)) > 1 and name.strip() not in PATH_KEYS:
+            axes[name.strip()] = values
+        else:
+            rest.append(word)
+    return rest, axes
+
+
+def _listed(text: str) -> list[Any]:
+    """Return the values of a text with commas outside brackets and quotes; none if that cannot be read."""
+    try:
+        values = parse_yaml(f"[{text}]") if "," in text else []
+    except ConfigSyntaxError:  # whoever reads the word says why
+        return []
+    return values if isinstance(values, list) else []
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:

@@ -47,7 +47,24 @@ def least_ticks(e: Experiment, slowest: float | None = None) -> float:
     """
     made = _timeline(e)
     slowest = slowest or (e.fleet.max_duration if _is_usual(e) else math.inf)
-    return float(made.least_ticks(e.fleet.num_devices, slowest, e.timeline.horizon)) if made else 0.0
+    if made is None or not hasattr(made, "least_ticks") or timeline_reacts(e):  # nobody knows
+        return 0.0
+    return float(made.least_ticks(e.fleet.num_devices, slowest, e.timeline.horizon))
+
+
+def timeline_reacts(e: Experiment) -> bool:
+    """Say whether what devices do, or how long uploads take, follows decisions, so that no times are known beforehand."""
+    fleet = e.fleet
+    plain = (
+        fleet.unpicked == "restart"
+        and not fleet.interrupt
+        and fleet.absent == "compute"
+        and fleet.concurrency is None
+        and fleet.battery_joules is None
+        and e.timeline.uploads == "fixed"
+        and e.radio.retransmission.name == "drop"
+    )
+    return not plain
 
 
 def _is_usual(e: Experiment) -> bool:
@@ -93,7 +110,9 @@ def ticks_workload_problem(count: float, name: str, remedy: str) -> str:
 def workload_problem(e: Experiment) -> str | None:
     """Say which numbers leave no aggregation, or mean years of work or more than any memory, and what to change."""
     timeline = _timeline(e)
-    problem: str | None = timeline.problem(e.fleet.num_devices, e.timeline.horizon) if timeline else None
+    problem: str | None = None
+    if timeline and hasattr(timeline, "problem"):
+        problem = timeline.problem(e.fleet.num_devices, e.timeline.horizon)
     if problem:
         return problem
     horizon = f"timeline.horizon={e.timeline.horizon:g}"

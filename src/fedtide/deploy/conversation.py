@@ -25,7 +25,7 @@ from fedtide.deploy.protocol import (
     read_ready,
     read_upload,
 )
-from fedtide.deploy.settings import Terms
+from fedtide.deploy.settings import Terms, acts_as_it_sees_fit
 from fedtide.deploy.trace import Period, Refusal
 from fedtide.types import Vector
 
@@ -87,7 +87,7 @@ class Seat:
     ready: ReadyReply | None = None  # once it has finished
     ready_at: float = 0.0
     failures: int = 0  # in a row
-    retry_at: int = 0  # not before this tick
+    retry_at: float = 0  # not before this version, or time
     refused: int = 0  # in a row
     packets: set[bytes] = field(default_factory=set)  # digests of what was accepted, to notice a replay
     acknowledged: int = 0  # the tick of its last upload that was aggregated
@@ -136,6 +136,9 @@ class Conversation:
         self._present: Mapping[int, str] | None = None  # connected nodes, as last seen; None: unknown
         self._banned: set[int] = set()  # nodes
         self._version = 1  # of the newest model
+        self._keeps = terms.experiment.fleet.unpicked == "keep"  # who is not picked keeps its update
+        # pauses are counted in periods, or in seconds if the server may act only once someone is ready
+        self._pause_unit = terms.experiment.timeline.period if acts_as_it_sees_fit(terms.experiment) else None
         self._begun = clock()
         self.seats = [Seat(device) for device in range(terms.experiment.fleet.num_devices)]
         self.rate: dict[int, float] = {}  # bit/s seen on uploads, by device
@@ -150,7 +153,11 @@ class Conversation:
             for device, node in period.nodes.items():
                 self.seats[int(device)].node = node
             self.rate = {int(device): seen for device, seen in period.rate.items()}
-            self._begun = self._clock() - period.wall
+            self._begun = self._clock() - (period.wall if period.done is None else period.done)
+
+    def pass_over(self, seconds: float) -> None:
+        """Do not count time that has passed."""
+        self._begun += seconds
 
     @property
     def elapsed(self) -> float:
@@ -196,21 +203,39 @@ class Conversation:
     def ready(self) -> list[Seat]:
         """Return the seats whose nodes are ready and connected, by device."""
         self.look_around()
-        return [seat for seat in self.seats if seat.ready and self._is_here(seat)]
+        return [seat for seat in self.seats if seat.ready and self.is_here(seat)]
 
-    def _is_here(self, seat: Seat) -> bool:
+    def is_here(self, seat: Seat) -> bool:
+        """Say whether the seat's node is connected."""
         return seat.node is not None and (self._present is None or seat.node in self._present)
 
-    def order_training(self, version: int, model: Vector, learning_rate: float, needs: Container[str]) -> list[int]:
+    def is_idle(self, seat: Seat) -> bool:
+        """Say whether the seat's node can be sent a model."""
+        return seat.order is None and self.is_here(seat) and self._now >= seat.retry_at
+
+    @property
+    def _now(self) -> float:
+        """What pauses are counted in."""
+        return self._version if self._pause_unit is None else self.elapsed
+
+    def order_training(
+        self,
+        version: int,
+        model: Vector,
+        learning_rate: float,
+        needs: Container[str],
+        devices: Container[int] | None = None,
+    ) -> list[int]:
         """Send this model to all nodes that are connected and work on nothing; return their devices.
 
-        needs: what they report when they are done.
+        needs: what they report when they are done. devices: only to these, which were found to be idle.
         """
-        self.look_around()
+        if devices is None:
+            self.look_around()
         self._version = version
         chosen = []
         for seat in self.seats:
-            if seat.order is None and self._is_here(seat) and version >= seat.retry_at:
+            if (devices is None or seat.device in devices) and self.is_idle(seat):
                 order = TrainOrder(
                     device=seat.device,
                     version=version,
@@ -256,10 +281,11 @@ class Conversation:
     def close_period(self, period: Period) -> None:
         """Note what was seen of the devices, whose memory goes on from there; whoever has not answered is too late.
 
-        Those that were ready work on nothing from now on.
+        Those that were ready work on nothing from now on, except those that keep their update until it is picked.
         """
         for device, start in zip(period.ready, period.start, strict=True):
             self.seats[device].trained = start
+        for device in period.picked if self._keeps else period.ready:
             self.seats[device].rest()
         for device in period.arrived:
             self.seats[device].acknowledged = period.tick
@@ -343,7 +369,7 @@ class Conversation:
         seat.failures += failures
         if failures:
             pause = min(2 ** min(seat.failures - 1, 30), self._terms.deployment.retry_limit)
-            seat.retry_at = self._version + pause
+            seat.retry_at = self._now + pause * (self._pause_unit or 1)
 
     def _refuse(self, seat: Seat, why: str) -> None:
         """Log and count a reply that is not believed; ignore its node from now on if there were too many."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import socket
@@ -22,7 +23,7 @@ from fedtide.config import Experiment
 from fedtide.core.files import require_writable
 from fedtide.deploy import apps
 from fedtide.deploy.credentials import Credentials, make_credentials
-from fedtide.deploy.settings import Deployment, Terms, check_terms, write_app
+from fedtide.deploy.settings import Deployment, Terms, acts_as_it_sees_fit, check_terms, write_app
 from fedtide.deploy.watchdog import start_watchdog
 from fedtide.errors import FedtideError
 from fedtide.runs import RoundRecord, is_complete, read_rounds
@@ -74,12 +75,15 @@ def demo_terms(demo: Demo, changes: dict[str, Any]) -> Terms:
 
 def _with_files_in_full(experiment: Experiment) -> Experiment:
     """Name the user's own files by their full paths: Flower's processes work in a folder of their own."""
-    changes: dict[str, Any] = {}
+    files = {key: str(Path(place).absolute()) for key, place in config.experiment_argument_files(experiment).items()}
+    tree = config.dump(experiment)
     for key, name in config.own_file_keys(experiment).items():
         place, _, wanted = name.rpartition(":")
-        changes[key] = {**config.key_value(experiment, key).args, "name": f"{Path(place).absolute()}:{wanted}"}
-    files = {key: str(Path(place).absolute()) for key, place in config.experiment_argument_files(experiment).items()}
-    return config.experiment(experiment, changes, files)
+        *above, leaf = key.split(".")
+        here = functools.reduce(lambda inner, group: inner[group], above, tree)
+        full = f"{Path(place).absolute()}:{wanted}"
+        here[leaf] = {**here[leaf], "name": full} if isinstance(here[leaf], dict) else full
+    return config.experiment(tree, files)
 
 
 def _paces(demo: Demo) -> list[float]:
@@ -151,8 +155,11 @@ def _logs(folder: Path) -> Path:
 
 def demo_table(experiment: Experiment, rounds: list[RoundRecord], note: str) -> Table:
     """Return the live table: ready, picked, ages, bits, accuracy, newest period last. Who is not in the model is struck."""
-    total = round(experiment.timeline.horizon / experiment.timeline.period)
-    shown = Table(title=f"period {len(rounds)} of {total}: {note}", title_justify="left", box=None, padding=(0, 2))
+    horizon = experiment.timeline.horizon
+    of = f"of {round(horizon / experiment.timeline.period)}"
+    if acts_as_it_sees_fit(experiment):
+        of = f"at {rounds[-1].time if rounds else 0.0:.0f} of {horizon:.0f} s"
+    shown = Table(title=f"period {len(rounds)} {of}: {note}", title_justify="left", box=None, padding=(0, 2))
     for heading in ("period", "ready", "picked", "age", "kbit granted", "kbit sent", "accuracy"):
         shown.add_column(heading, justify="left" if heading in ("ready", "picked") else "right")
     for record in rounds[-_TABLE_ROWS:]:

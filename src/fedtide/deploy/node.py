@@ -15,11 +15,21 @@ from fedtide.deploy.settings import Terms
 from fedtide.devices.fleet import Fleet
 from fedtide.engine import devices
 from fedtide.engine.devices import decode_update
-from fedtide.engine.system import load_dataset, make_codec, make_fleet, make_local_work, make_model, make_task_trainer
+from fedtide.engine.system import (
+    System,
+    build,
+    load_dataset,
+    make_codec,
+    make_fleet,
+    make_local_work,
+    make_model,
+    make_task_trainer,
+)
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import Task, Trainer
 from fedtide.parts import registry
 from fedtide.parts.kinds import builtin_parts
+from fedtide.timeline.clock import RecordedTimes
 from fedtide.types import Dataset, Ints, Job, Memory, Vector
 
 
@@ -67,6 +77,19 @@ def remote_fleet(experiment: Experiment) -> Fleet:
     """Return a fleet of which only the size is known here: the devices hold their data, and take the time they take."""
     nobody = np.zeros(0, np.int64)
     return Fleet(np.full(experiment.fleet.num_devices, np.nan), [], nobody, nobody.reshape(0, 0))
+
+
+def deployed_system(experiment: Experiment, dataset: Dataset) -> System:
+    """Put the server's side of a federation together.
+
+    Where the server acts as it sees fit, nobody knows which aggregation will be the last, so all of them are scored.
+    """
+    system = build(experiment, dataset=dataset, fleet=remote_fleet(experiment))
+    if system.world is None:
+        return system
+    learning = experiment.learning.model_copy(update={"evaluate_every": 0.0})
+    scored = experiment.model_copy(update={"learning": learning})
+    return system._replace(experiment=scored, model_timestamps=RecordedTimes())
 
 
 class Worker:

@@ -22,9 +22,17 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core.faults import fault_text
 from fedtide.core.files import file_is_there
-from fedtide.deploy.node import node_loader, remote_fleet
+from fedtide.deploy.node import deployed_system, node_loader
 from fedtide.deploy.settings import check_deployment_timeline, deployment
-from fedtide.deploy.trace import NAME, Period, read_trace_history, trace_fingerprint, traced_candidates
+from fedtide.deploy.trace import (
+    NAME,
+    Period,
+    read_trace_history,
+    trace_fingerprint,
+    traced_candidates,
+    traced_links,
+    traced_tick,
+)
 from fedtide.engine.devices import (
     DeviceMemory,
     Packed,
@@ -51,7 +59,7 @@ from fedtide.engine.step import (
     step_links,
     step_snr,
 )
-from fedtide.engine.system import System, build, make_trainer
+from fedtide.engine.system import System, make_trainer
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
@@ -59,6 +67,7 @@ from fedtide.parts import user_code
 from fedtide.radio.over_the_air import is_not_over_the_air
 from fedtide.runs import RoundRecord, RunFolder
 from fedtide.runs.record import record_costs
+from fedtide.timeline.clock import RecordedTimes
 from fedtide.types import Grant, Job, Samples, Tick, Vector
 
 _CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
@@ -73,11 +82,14 @@ class RecordedDevices:
     periods: list[Period]
     samples: Callable[[int], Samples]  # of a part of the data
     faithful: bool
+    capacity: str = ""  # the deployment's setting of this name
     _models: dict[int, Vector] = field(default_factory=dict)  # by version, those that a later period starts from
+    _kept: dict[int, Vector] = field(default_factory=dict)  # by device, updates that were made before the schedule
 
     def __post_init__(self) -> None:
         """Note when each model is last trained from."""
         self._last_use = {version: period.tick for period in self.periods for version in period.start}
+        self._trained = np.zeros(self.system.fleet.num_devices, np.int64)  # last version that each was ready with
 
     def prepare(self, state: ServerState, tick: Tick) -> ServerState:
         """Keep the models that a later period starts from, and the newest."""
@@ -91,11 +103,17 @@ class RecordedDevices:
     def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
         """Return the rows of the trace; train first what a scheduler or a trainer's memory asks for."""
         period, needs, faithful = self.periods[tick.index - 1], self.system.policy.needs, self.faithful
-        rows = traced_candidates(period, self.system, state.uploads, faithful)
+        link = traced_links(period, self.system, self.capacity)
+        rows = traced_candidates(period, self.system, state.uploads, link, faithful)
         updates, memory = np.empty((0, 0), np.float32), _remembered(state, period)
         wants_norms = "update_sq_norm" in needs and not faithful
+        self._fresh = tick.start > self._trained[tick.ready]
+        self._trained[tick.ready] = tick.start
         if trained := updates_state_on_train(self.trainer) or wants_norms:
-            updates, memory = self._train(state, period, rows.device.tolist())
+            new = tick.ready[self._fresh].tolist()
+            updates, memory = self._train(state, period, new)
+            self._kept |= dict(zip(new, updates, strict=True))
+            updates = np.array([self._kept[device] for device in period.ready])
         if wants_norms:
             norms = [float(np.square(update, dtype=np.float64).sum()) for update in updates]
             rows = rows._replace(update_sq_norm=np.array(norms))
@@ -103,7 +121,7 @@ class RecordedDevices:
             starts = zip(period.start, period.data, strict=True)
             losses = [score_model(self.trainer, state.models[start], self.samples(part)).loss for start, part in starts]
             rows = rows._replace(loss=np.array(losses))
-        return ReadyDevices(rows, (updates if trained else None, memory))
+        return ReadyDevices(rows, None, (updates if trained else None, memory))
 
     def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Announced:
         """Train and encode as devices did; who failed then fails now, and what was lost is lost."""
@@ -112,7 +130,7 @@ class RecordedDevices:
         failed = {*period.picked} - {*period.arrived} - {*lost}
         link = None  # of updates that are sent at once, over a simulated radio; else what was lost is on record
         if not is_not_over_the_air(access):
-            link = step_links(self.system, tick._replace(ready=ready.rows.device))
+            link = step_links(self.system, tick)
         picked = grant.picked[sending_in_step(self.system, link, grant)] if link else grant.picked
         picked = picked[~np.isin(ready.rows.device[picked], list(failed))]
         device = ready.rows.device[picked].tolist()
@@ -134,6 +152,22 @@ class RecordedDevices:
             updates, memory = decode_lot(self.system.codec, lot, state.devices)
             return Delivered(updates, {}, acknowledge_devices(self.trainer, memory, [*lot.sent], updates))
         return Delivered(lot[1], {}, acknowledge_devices(self.trainer, state.devices, *lot))
+
+    def held(self, state: ServerState) -> ServerState:
+        """Return the state as it is."""
+        return state
+
+    def settle(self, state: ServerState, info: Info) -> tuple[ServerState, Info]:
+        """Return when the model was there, and what was handed out by then."""
+        period, times = self.periods[info.tick.index - 1], self.system.model_timestamps
+        if period.done is None or not isinstance(times, RecordedTimes):
+            raise ValueError("it does not say when its model was there")
+        times.append(period.done)
+        tick = info.tick._replace(fresh=self._fresh, num_receivers=period.receivers)
+        return state, info._replace(tick=tick, done=period.done)
+
+    def told(self, progress: Mapping[str, float]) -> None:
+        """Do nothing: when the server acted is on record."""
 
     def _train(self, state: ServerState, period: Period, devices: list[int]) -> tuple[Vector, DeviceMemory]:
         """Train these devices from the versions and with the data that the trace says."""
@@ -192,12 +226,13 @@ def replay(
         experiment = _changed(original, changes or {})
         faithful = experiment == original
         check_deployment_timeline(experiment)
-        load = node_loader(deployment(recorded.header.deployment).loader)
-        system = build(experiment, dataset=load(experiment, None), fleet=remote_fleet(experiment))
+        settings = deployment(recorded.header.deployment)
+        load = node_loader(settings.loader)
+        system = deployed_system(experiment, load(experiment, None))
         system = system._replace(num_symbols=recorded.header.num_symbols) if faithful else system
         trainer = make_trainer(system, threads)
         samples = functools.cache(lambda part: load(experiment, part).train)
-        devices = RecordedDevices(system, trainer, periods, samples, faithful)
+        devices = RecordedDevices(system, trainer, periods, samples, faithful, settings.capacity)
         state = initial_state(trainer.initial_model(experiment.seed), experiment.fleet.num_devices)
         differs: list[int] = []  # periods whose model or schedule differs from the recorded one
 
@@ -215,7 +250,8 @@ def replay(
                 sinks.append(("other", lambda record, *_: on_round(record, len(periods))))
             loop = Loop(system, trainer, devices, record_costs(system, len(state.models[1])), state, sinks=sinks)
             try:
-                model = loop.run(system.ticks[period.tick - 1] for period in periods)
+                ticks = (traced_tick(period, system) for period in periods)
+                model = loop.run(ticks, devices if system.world is not None else None)
             except (IndexError, KeyError, ValueError) as error:  # sealed, and yet it cannot have happened
                 problem = f"{folder / NAME} cannot be played in period {state.version + len(loop.rounds)}"
                 raise RunFolderError(f"{problem} ({fault_text(error)}); restore it from a copy") from error

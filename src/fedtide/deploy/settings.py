@@ -13,10 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from fedtide import __version__, config
 from fedtide.config import Experiment
 from fedtide.config.values import Count, Name, Positive, Share, explain_validation
+from fedtide.config.workload import timeline_reacts
 from fedtide.core.files import is_own_file
-from fedtide.core.yaml12 import plain_yaml_tree, shown
+from fedtide.core.yaml12 import plain_yaml_tree, yaml_in_line
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import trainer_backend
+from fedtide.parts import registry
+from fedtide.parts.kinds import builtin_parts
 
 _TREE = TypeAdapter(dict[str, Any])
 _SHORTEST_PERIOD = 10.0  # seconds: stock Flower takes two to five for a reply, and a period has two
@@ -32,6 +35,10 @@ class Deployment(BaseModel):
     )
     max_capacity: Positive = Field(40.0, description="bit/symbol; a node that reports more is not believed")
     deadline: Share = Field(0.6, description="share of a period that uploads may take")
+    longest_wait: Positive | None = Field(
+        None,
+        description="after which a server that waits for devices acts with those that are ready; none: the horizon",
+    )
     poll: Positive = Field(1.0, description="between two looks at the mailbox")
     loader: Name = Field("partition", description="partition (the experiment's data), or your own file.py:name")
     min_nodes: Count = Field(1, description="wait for so many nodes before the first period")
@@ -88,15 +95,46 @@ def deployment_doubts(terms: Terms) -> list[str]:
     return found
 
 
+# What simulated devices may do and nodes cannot be told to: the key, its value on nodes, and why no other.
+_ONLY_SIMULATED: tuple[tuple[str, Any, str], ...] = (
+    ("timeline.upload_time", 0.0, "real uploads take the time they take"),
+    ("timeline.uploads", "fixed", "real uploads take the time they take, and the server waits for them until its deadline"),
+    ("radio.retransmission", "drop", "packets travel over TCP, which sends again what it loses"),
+    ("fleet.interrupt", False, "a node that trains reads no message before it is done"),
+    ("fleet.absent", "compute", "what a node does while it is away is its own affair"),
+    ("fleet.battery_joules", None, "the server does not know what a node's battery holds"),
+    ("learning.work", "equal", "nodes are told a model and a learning rate, and work as learning.local_epochs, local_steps and "
+     "batch_size say"),
+)  # fmt: skip
+
+
+def acts_as_it_sees_fit(experiment: Experiment) -> bool:
+    """Say whether the server's times follow what devices do. Else it acts at every period, and all who are ready go on."""
+    return experiment.part("timeline").name != "periodic" or timeline_reacts(experiment)
+
+
 def check_deployment_timeline(experiment: Experiment) -> None:
-    """Raise unless the server acts every period, which is what a deployment does."""
-    timeline, part = experiment.timeline, experiment.part("timeline")
-    if part.name != "periodic" or part.args or timeline.upload_time:
-        preset = f" of framework={experiment.framework}" if experiment.framework else ""
+    """Raise unless nodes can do what the experiment says, at times that a server can keep."""
+    for key, only, why in _ONLY_SIMULATED:
+        value = config.key_value(experiment, key)
+        if getattr(value, "name", value) != only:
+            given = yaml_in_line(getattr(value, "entry", value))
+            remedy = f"say {key}={yaml_in_line(only)}, or simulate it with `fedtide run`"
+            raise FedtideError(f"{key}={given}: {why}; {remedy}")
+    part = experiment.part("timeline")
+    name = f"timeline.name={yaml_in_line(part.entry)}" + (
+        f" of framework={experiment.framework}" if experiment.framework else ""
+    )
+    found = registry.find_part("timeline", part.name, builtin_parts("timeline"))
+    if not callable(getattr(found, "when", None)):
         raise FedtideError(
-            f"timeline.name={shown(part.entry)}{preset}, timeline.upload_time={timeline.upload_time:g}: a deployment aggregates "
-            "every period, and uploads take the time they take; use timeline.name=periodic and timeline.upload_time=0, or "
-            "simulate it with `fedtide run`"
+            f"{name} plans who is ready when, and nodes are ready when they are: choose timeline.name periodic, buffered, "
+            "per_arrival, all or deadline, give your own a method when(situation), or simulate it with `fedtide run`"
+        )
+    if "period" in part.args or part.args.get("upload_time") or not part.args.get("waits", True):
+        raise FedtideError(
+            f"{name}: a deployment goes by timeline.period, uploads take the time they take, and whoever has finished waits for "
+            "the new model; leave period and upload_time out and say timeline.name.waits=true, or simulate it with `fedtide run`"
         )
 
 
@@ -113,6 +151,10 @@ def check_terms(terms: Terms) -> None:
         raise FedtideError(
             f"radio.access={experiment.radio.access} with capacity={settings.capacity}: nodes send packets, which do not add "
             "up on the air; the server adds them over a simulated radio. Say capacity=simulated, or radio.access=orthogonal"
+        )
+    if (experiment.fleet.concurrency or 0) > experiment.fleet.num_devices:
+        raise FedtideError(
+            f"fleet.concurrency={experiment.fleet.concurrency} is more than the {experiment.fleet.num_devices} devices; lower it"
         )
     if settings.min_nodes > experiment.fleet.num_devices:
         raise FedtideError(

@@ -25,11 +25,11 @@ from fedtide.config.values import explain_validation
 from fedtide.core.files import file_fault, write_atomically
 from fedtide.core.versioned import VersionedArray
 from fedtide.engine.preflight import Answered
-from fedtide.engine.step import REPORT_BITS
+from fedtide.engine.step import REPORT_BITS, step_links, step_uplink
 from fedtide.engine.system import System
 from fedtide.errors import RunFolderError
 from fedtide.runs import RoundRecord, read_run
-from fedtide.types import Candidates, Ints, Vector
+from fedtide.types import Candidates, Ints, Link, Tick, Vector
 
 NAME = "trace.jsonl"
 _SEAL = re.compile(rb',"seal":"([0-9a-f]{64})"\}\Z')
@@ -85,7 +85,7 @@ class ReadyRows(StrictModel):
     capacity: list[_Amount]  # bit/symbol [m]
     update_sq_norm: list[_Amount] | None = None  # [m]
     loss: list[_Amount] | None = None  # [m]
-    forgot: dict[PartWithMemory, list[_Device]] | None = None  # the ready devices whose memory was lost
+    forgot: dict[PartWithMemory, list[_Device]] | None = None  # those ready for the first time whose memory was lost
 
 
 class Period(ReadyRows):
@@ -101,6 +101,9 @@ class Period(ReadyRows):
     model: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # SHA-256 of the model after this period
     nodes: dict[str, _Node]  # device number -> node number, as known at the end of the period
     rate: dict[str, _Amount]  # device number -> bit/s seen on its uploads
+    # where the server acts as it sees fit:
+    done: _Amount | None = None  # when the new model was there, in seconds since the beginning
+    receivers: Annotated[int, Field(ge=0)] | None = None  # models that were handed out since the period before
 
     @model_validator(mode="after")
     def _fits_together(self) -> Period:
@@ -115,6 +118,8 @@ class Period(ReadyRows):
                 raise ValueError(f"{name} has devices that do not ascend, or were not there to be it")
         if max(self.start, default=1) > self.tick:
             raise ValueError(f"start has version {max(self.start)}, and the newest is {self.tick}")
+        if self.done is not None and self.done < self.wall:
+            raise ValueError(f"done is {self.done:g}, and the server acted at {self.wall:g}")
         return self
 
 
@@ -271,12 +276,23 @@ def read_trace_history(folder: Path) -> History:
     return History(kept.experiment, kept.rounds, found, kept.versions.files_folder)
 
 
+def traced_tick(rows: ReadyRows, system: System) -> Tick:
+    """Return a period as a tick: at the time that was planned or, where the server acts as it sees fit, at which it acted."""
+    time = system.ticks[rows.tick - 1].time if system.world is None else rows.wall
+    return Tick(rows.tick, time, np.array(rows.ready, np.int64), np.array(rows.start, np.int64))
+
+
+def traced_links(rows: ReadyRows, system: System, capacity: str) -> Link | None:
+    """Return the links of a period if they were simulated [m], by the deployment's setting of this name, else None."""
+    return step_links(system, traced_tick(rows, system)) if capacity == "simulated" else None
+
+
 def traced_candidates(
-    rows: ReadyRows, system: System, uploads: Ints | VersionedArray, reports: bool = True
+    rows: ReadyRows, system: System, uploads: Ints | VersionedArray, link: Link | None, reports: bool = True
 ) -> Candidates:
     """Return what the scheduler sees in a period. uploads: how often each device was aggregated before [N].
 
-    reports: with the update norms and losses on record.
+    link: if it was simulated [m]. reports: with the update norms and losses on record.
     """
     device, num_labels = np.array(rows.ready, np.int64), system.dataset.num_labels
     if any(len(counts) != num_labels for counts in rows.label_counts):
@@ -284,7 +300,8 @@ def traced_candidates(
             f"the trace counts {len(rows.label_counts[0])} labels in period {rows.tick}, and the data has {num_labels}: "
             "the loader gives other data than the devices had"
         )
-    columns = {name: getattr(rows, name) for name in REPORT_BITS if reports}
+    columns: dict[str, Any] = {name: getattr(rows, name) for name in REPORT_BITS if reports}
+    columns = {name: np.array(column, np.float64) for name, column in columns.items() if column is not None}
     return Candidates(
         num_devices=system.fleet.num_devices,
         device=device,
@@ -294,15 +311,18 @@ def traced_candidates(
         missed=rows.tick - uploads[device],
         capacity=np.array(rows.capacity, np.float64),
         tick=rows.tick,
-        **{name: np.array(column, np.float64) for name, column in columns.items() if column is not None},
+        time=traced_tick(rows, system).time,
+        uplink=None if link is None else step_uplink(system, link),
+        **columns,
     )
 
 
 def traced_answers(system: System, history: History) -> Iterator[Answered]:
     """Return what the policies of a federation saw and answered so far."""
     uploads = np.zeros(system.fleet.num_devices, np.int64)
+    capacity = history.trace.header.deployment.get("capacity", "")
     for period, record in zip(history.trace.periods, history.rounds, strict=False):
-        rows = traced_candidates(period, system, uploads)
+        rows = traced_candidates(period, system, uploads, traced_links(period, system, capacity))
         weight = dict(zip(record.picked, record.weight, strict=True))
         yield Answered(rows, period.picked, period.arrived, [weight[device] for device in period.arrived])
         uploads[period.arrived] += 1

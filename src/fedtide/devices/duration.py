@@ -20,6 +20,7 @@ import numpy as np
 from fedtide import columns
 from fedtide.core.memory_budget import require_memory
 from fedtide.devices.fedscale import FedScaleCapacity
+from fedtide.devices.fleet import JobSamples, samples_of_jobs
 from fedtide.devices.traces import check_trace_device_count, read_trace_columns
 from fedtide.errors import DataError, FedtideError
 from fedtide.parts.arguments import arg
@@ -27,7 +28,6 @@ from fedtide.rng import stream
 from fedtide.types import Floats, Ints
 
 Duration: TypeAlias = Callable[[int, Ints, Ints], Floats]
-_SamplesPerJob = Annotated[Ints, arg("n_k, samples that one local training visits", key="fleet.samples_per_job")]
 _Spread = Annotated[float, arg("sigma of the log-normal s_k; 0: all devices alike", ge=0, le=10)]
 MinFrequency: TypeAlias = Annotated[float, arg("f_k at least", unit="cycles/s", gt=0, key="fleet.min_frequency")]
 MaxFrequency: TypeAlias = Annotated[float, arg("f_k at most", unit="cycles/s", gt=0, key="fleet.max_frequency")]
@@ -96,7 +96,7 @@ class ShiftedExponentialBySize:
     s_k = exp(spread Z_k), Z_k ~ N(0, 1) once per device. Jobs may take longer than fleet.max_duration.
     """
 
-    samples_per_job: _SamplesPerJob
+    samples_per_job: JobSamples
     shift: Annotated[float, arg("a, what a sample takes at least", unit="units of time", ge=0)] = 4e-5
     mean: Annotated[float, arg("b, what it takes beyond that on average", unit="units of time", gt=0)] = 6e-5
     spread: _Spread = 0.0
@@ -105,7 +105,7 @@ class ShiftedExponentialBySize:
     def __call__(self, seed: int, device: Ints, job: Ints) -> Floats:
         """Return T [m]."""
         drawn = ShiftedExponential(self.shift, self.mean, self.spread)(seed, device, job)
-        return np.maximum(np.asarray(self.samples_per_job)[device] * drawn, _LEAST)
+        return np.maximum(samples_of_jobs(self.samples_per_job, device, job) * drawn, _LEAST)
 
 
 @dataclass(frozen=True)
@@ -152,12 +152,16 @@ class Cycles:
     slowest, as rounds and symbols per tick go by it.
     """
 
-    samples_per_job: _SamplesPerJob
+    samples_per_job: JobSamples
     cycles_per_sample: Annotated[float, arg("c", unit="cycles", ge=0, key="fleet.cycles_per_sample")] = 1e7
     min_frequency: MinFrequency = 1e9
     max_frequency: MaxFrequency = 1e9
     unit_seconds: Annotated[float, arg("how long a unit of time is", unit="s", gt=0)] = 1.0
-    redraws: ClassVar[bool] = False
+
+    @property
+    def redraws(self) -> bool:
+        """Do the jobs of a device differ in samples?"""
+        return callable(self.samples_per_job)
 
     def __post_init__(self) -> None:
         check_duration_frequencies("duration=cycles", self.min_frequency, self.max_frequency)
@@ -170,7 +174,7 @@ class Cycles:
     def __call__(self, seed: int, device: Ints, job: Ints) -> Floats:
         """Return T_k [m]."""
         speed = duration_frequencies(seed, device, self.min_frequency, self.max_frequency) * self.unit_seconds
-        return float(self.cycles_per_sample) * np.asarray(self.samples_per_job)[device] / speed
+        return float(self.cycles_per_sample) * samples_of_jobs(self.samples_per_job, device, job) / speed
 
 
 @dataclass(frozen=True)

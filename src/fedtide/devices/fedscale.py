@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fedtide import columns
 from fedtide.core.memory_budget import require_memory
 from fedtide.data.unpickle import read_pickle
+from fedtide.devices.fleet import JobSamples, samples_of_jobs
 from fedtide.devices.traces import Intervals, trace_bytes
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
@@ -37,12 +38,16 @@ class FedScaleCapacity:
     """
 
     path: Annotated[Path, arg("FedScale's client_device_capacity")]
-    samples_per_job: Annotated[Ints, arg("n_k, samples that one local training visits", key="fleet.samples_per_job")]
+    samples_per_job: JobSamples
     factor: Annotated[float, arg("training over inference", gt=0)] = 3.0
     unit_seconds: _UnitSeconds = 1.0
     skip: _Skip = False
-    redraws: ClassVar[bool] = False
     per_sample: Floats = field(init=False, repr=False, compare=False)  # in s [clients]
+
+    @property
+    def redraws(self) -> bool:
+        """Do the jobs of a device differ in samples?"""
+        return callable(self.samples_per_job)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "per_sample", _seconds_per_sample(self.path, self.skip, _stamp(self.path)))
@@ -50,7 +55,7 @@ class FedScaleCapacity:
     def __call__(self, seed: int, device: Ints, job: Ints) -> Floats:
         """Return T_k [m]."""
         client = _drawn_clients(seed, "fedscale capacity", device, len(self.per_sample))
-        samples = np.asarray(self.samples_per_job)[device]
+        samples = samples_of_jobs(self.samples_per_job, device, job)
         return self.factor * self.per_sample[client] * samples / self.unit_seconds
 
 

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Annotated, NamedTuple, TypeAlias
+
+import numpy as np
 
 from fedtide.data.holdings import Counted, Holdings
+from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints
+
+# What a duration may ask for: samples of a training [N], or where jobs differ a function (device [m], job [m]) -> samples [m].
+JobSamples: TypeAlias = Annotated[
+    Ints | Callable[[Ints, Ints], Ints],
+    arg("n_k, samples that one local training visits", key="fleet.samples_per_job"),
+]
+
+
+def samples_of_jobs(given: Ints | Callable[[Ints, Ints], Ints], device: Ints, job: Ints) -> Ints:
+    """Return how many samples these devices visit in these jobs [m]."""
+    return given(device, job) if callable(given) else np.asarray(given)[device]
 
 
 class Fleet(NamedTuple):

@@ -20,17 +20,17 @@ from fedtide.engine.step import (
     Delivered,
     ReadyDevices,
     ServerState,
-    lost_in_step,
     sending_in_step,
+    step_attempt,
     step_candidates,
-    step_carried_bits,
     step_learning_rates,
     step_links,
     step_snr,
 )
 from fedtide.engine.system import System
+from fedtide.engine.uplink import Attempt, sending_part
 from fedtide.errors import DivergedError, TrainingError
-from fedtide.learning.trainer import Trainer
+from fedtide.learning.trainer import Trainer, work_is_equal, work_rows
 from fedtide.parts import checks
 from fedtide.radio.over_the_air import Access
 from fedtide.rng import stream
@@ -41,6 +41,7 @@ from fedtide.types import (
     Ints,
     Job,
     Link,
+    LocalWork,
     Memory,
     Tick,
     Trained,
@@ -252,7 +253,6 @@ def analog_packets(device: Sequence[int], updates: Vectors) -> dict[int, Packet]
 class _Known(NamedTuple):
     """What is known of a tick's ready devices before the schedule is made."""
 
-    link: Link  # [m]
     updates: Vector | None  # if they had to be trained already [m d]
     devices: DeviceMemory  # what they remember then
 
@@ -262,6 +262,7 @@ class Lot(NamedTuple):
 
     device: Ints  # [l]
     start: Ints  # version that each trained from [l]
+    job: Ints | None  # number of that training [l]; None: nobody asks
     bits: Floats  # granted [l]
     updates: Vector | None = None  # if they are trained already [l d]
     packets: Packed | None = None  # of those that arrive, if they are encoded already
@@ -284,7 +285,7 @@ class Simulated:
     def refuse_dice(self, state: ServerState, tick: Tick | None) -> None:
         """Raise if a trainer of the user's own trains the first devices of a tick otherwise when it is asked again."""
         if tick is not None and not checks.is_ours(self.trainer):
-            jobs = self._jobs(state, tick.ready[:2], tick.start[:2])
+            jobs = self._jobs(state, tick.ready[:2], tick.start[:2], _some(tick.job, slice(2)))
             testing.refuse_dice(self.trainer, jobs, trainer_label(self.trainer))
 
     def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
@@ -298,7 +299,7 @@ class Simulated:
                 f"training all {count:,} ready devices before the schedule is made, {num_parameters:,} parameters each,",
                 "take a scheduler that needs no updates, a trainer without memory, fewer devices or a smaller model",
             )
-            updates, devices = train_jobs(self.trainer, self._jobs(state, tick.ready, tick.start), devices)
+            updates, devices = train_jobs(self.trainer, self._jobs(state, tick.ready, tick.start, tick.job), devices)
             self.watch.lap("training")
         reports: dict[str, Floats] = {}
         if "update_sq_norm" in needs:
@@ -307,13 +308,18 @@ class Simulated:
             reports["loss"] = np.array(
                 [
                     score_model(self.trainer, job.start, job.samples.taken(job.indices)).loss
-                    for job in self._jobs(state, tick.ready, tick.start)
+                    for job in self._jobs(state, tick.ready, tick.start, tick.job)
                 ]
             )
             self.watch.lap("training")
-        rows = step_candidates(system, tick, state.uploads, link.estimated_capacity, reports)
+        rows = step_candidates(system, tick, state.uploads, link, reports)
         self.watch.lap("scheduling")
-        return ReadyDevices(rows, _Known(link, updates, devices))
+        return ReadyDevices(rows, link, _Known(updates, devices))
+
+    def landed(self, state: ServerState, tick: Tick, link: Link) -> ReadyDevices:
+        """Return those whose uploads are in, over the links that they were sent [m]."""
+        rows = step_candidates(self.system, tick, state.uploads, link)
+        return ReadyDevices(rows, link, _Known(None, state.devices))
 
     def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Announced:
         """Divide those that send into lots. A packet of more bits than its link carries is lost.
@@ -322,8 +328,11 @@ class Simulated:
         tick's symbols carry, and not their updates, R d numbers.
         """
         self.watch.lap("scheduling")
-        system, known = self.system, ready.kept
-        sending = sending_in_step(system, known.link, grant)
+        system, known, link = self.system, ready.kept, ready.link
+        assert link is not None
+        if grant.silent is not None and not system.over_the_air:
+            grant = sending_part(grant)
+        sending = sending_in_step(system, link, grant)
         picked, bits = grant.picked[sending], grant.bits[sending]
         held = _HELD // len(state.models[state.version])
         size = max(_FEWEST * self.threads, min(_MOST * self.threads, held))
@@ -332,26 +341,34 @@ class Simulated:
         for first in range(0, len(picked), size):
             at = picked[first : first + size]
             updates = None if known.updates is None else known.updates[at]
-            lots.append(Lot(tick.ready[at], tick.start[at], bits[first : first + size], updates))
+            device, start, job = tick.ready[at], tick.start[at], _some(tick.job, at)
+            lots.append(Lot(device, start, job, bits[first : first + size], updates))
         if system.over_the_air:
-            heard = aircomp_sum(system.access, system.experiment.seed, tick.index, step_snr(known.link, grant)[sending])
+            heard = aircomp_sum(system.access, system.experiment.seed, tick.index, step_snr(link, grant)[sending])
             return Announced(picked, lots, known.devices, {}, heard, float(SCALE_BITS * len(picked)))
-        if not np.any(grant.bits > step_carried_bits(known.link, grant)):
-            return Announced(picked, lots, known.devices)
+        kept = state.memory.get("retransmission")
+        again = picked[:0] if kept is None else picked[kept["attempts"][tick.ready[picked]] > 0]
+        tried = step_attempt(system, tick, link, grant, grant.bits, kept)
+        if not tried.lost.any():
+            return Announced(picked, lots, known.devices, again=again, memory=_kept(tried))
         state = state._replace(devices=known.devices)
         packed = [self._encode(state, tick, lot, self._trained(state, lot)) for lot in lots]
         sent = {k: _size(packet) for lot in packed for k, packet in lot.sent.items()}
-        gone = lost_in_step(known.link, grant, [sent[k].bits for k in tick.ready[picked].tolist()])
-        lost = set(tick.ready[picked[gone]].tolist())
+        bits = np.array([sent[k].bits for k in tick.ready[picked].tolist()])
+        tried = step_attempt(system, tick, link, grant, bits, kept)
+        lost = set(tick.ready[picked[tried.lost]].tolist())
         left = [lot._replace(packets=lot_without_lost(each, lost)) for lot, each in zip(lots, packed, strict=True)]
-        return Announced(picked[~gone], [lot for lot in left if lot.packets and lot.packets.sent], known.devices, sent)
+        full = [lot for lot in left if lot.packets and lot.packets.sent]
+        keeps, arriving = picked[tried.again], picked[~tried.lost]
+        return Announced(arriving, full, known.devices, sent, again=again, keeps=keeps, memory=_kept(tried))
 
     def send(self, state: ServerState, tick: Tick, lot: Lot) -> Delivered:
         """Train, encode and decode a lot; over the air, train it."""
         packets, updates = lot.packets, lot.updates
         if packets is None:
             if updates is None:
-                updates, _ = train_jobs(self.trainer, self._jobs(state, lot.device, lot.start), state.devices)
+                jobs = self._jobs(state, lot.device, lot.start, lot.job)
+                updates, _ = train_jobs(self.trainer, jobs, state.devices)
             if self.system.over_the_air:
                 self._check_finite(state, tick, lot, updates)
                 device = lot.device.tolist()
@@ -367,7 +384,7 @@ class Simulated:
         """Return the updates of a lot [l d]."""
         if lot.updates is not None:
             return lot.updates
-        return train_jobs(self.trainer, self._jobs(state, lot.device, lot.start), state.devices)[0]
+        return train_jobs(self.trainer, self._jobs(state, lot.device, lot.start, lot.job), state.devices)[0]
 
     def _encode(self, state: ServerState, tick: Tick, lot: Lot, updates: Vector) -> Packed:
         """Encode the updates of a lot [l d]."""
@@ -389,14 +406,28 @@ class Simulated:
             f"{_remedy(self.system, self.trainer, state)} (everything up to the previous aggregation is saved)"
         )
 
-    def _jobs(self, state: ServerState, device: Ints, start: Ints) -> list[Job]:
-        """Return the trainings of these devices from the versions they hold."""
+    def _jobs(self, state: ServerState, device: Ints, start: Ints, job: Ints | None) -> list[Job]:
+        """Return the trainings of these devices from the versions they hold. job: their numbers [l]."""
         train_set, partition = self.system.dataset.train, self.system.fleet.partition
-        rates = step_learning_rates(self.system, start).tolist()
+        rates, own = step_learning_rates(self.system, start), self.system.device_work
+        work: list[LocalWork | None] = [None] * len(device)
+        if not work_is_equal(own.part):
+            columns, factors = own.of(device, job)
+            work, rates = [*work_rows(columns, len(device))], rates if factors is None else rates * factors
         return [
-            Job(k, version, state.models[version], rate, train_set, partition[k])
-            for k, version, rate in zip(device.tolist(), start.tolist(), rates, strict=True)
+            Job(k, version, state.models[version], rate, train_set, partition[k], work=each)
+            for k, version, rate, each in zip(device.tolist(), start.tolist(), rates.tolist(), work, strict=True)
         ]
+
+
+def _kept(tried: Attempt) -> dict[str, Memory]:
+    """Return what the server has of packets that are not complete, by kind of part."""
+    return {} if tried.memory is None else {"retransmission": tried.memory}
+
+
+def _some(job: Ints | None, at: Any) -> Ints | None:
+    """Return the numbers of some jobs, if there are any."""
+    return None if job is None else job[at]
 
 
 def _sq_norm(update: Vector) -> float:

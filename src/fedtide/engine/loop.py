@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from fedtide.config import Experiment
 from fedtide.engine.step import Exchange, Info, ServerState, step
 from fedtide.engine.system import System
-from fedtide.errors import TrainingError
+from fedtide.errors import FedtideError, TrainingError
+from fedtide.learning.metrics import ModelMetric, measure_model, predict_labels
 from fedtide.learning.trainer import Score, Trainer
-from fedtide.parts import checks
+from fedtide.parts import checks, registry
 from fedtide.runs.manifest import trainer_name
 from fedtide.runs.record import Costs, Ledger, RoundRecord, Scores, round_record
-from fedtide.types import Samples, Tick, Vector, readonly_copy
+from fedtide.types import MetricContext, Samples, Tick, Vector, readonly_copy
 
 # What is told of every aggregation: a run folder, trackers, a progress bar, a trace.
 Sink: TypeAlias = Callable[[RoundRecord, ServerState, Info], None]
@@ -38,8 +40,24 @@ class Stopwatch:
 class Devices(Exchange, Protocol):
     """The devices of a whole run."""
 
-    def prepare(self, state: ServerState, tick: Tick) -> ServerState:
-        """Let the time pass until a tick; devices that wait for it receive the newest model."""
+    def prepare(self, state: ServerState, tick: Tick) -> ServerState | None:
+        """Let the time pass until a tick; devices that wait for it receive the newest model. None: the run is over."""
+        ...
+
+
+class Settling(Protocol):
+    """What lets time go on where it follows decisions."""
+
+    def held(self, state: ServerState) -> ServerState:
+        """Return the state with the versions that devices hold now."""
+        ...
+
+    def settle(self, state: ServerState, info: Info) -> tuple[ServerState, Info]:
+        """Let devices go on after an aggregation; the info says when its model is there."""
+        ...
+
+    def told(self, progress: Mapping[str, float]) -> None:
+        """Note what the last aggregation was found to be worth, by name."""
         ...
 
 
@@ -58,13 +76,32 @@ class Loop:
     names_ready: bool = True  # records say who was ready
     watch: Stopwatch = field(default_factory=Stopwatch)
 
-    def run(self, ticks: Iterable[Tick]) -> Vector:
-        """Go through these ticks; return the last model."""
-        rules, watch = self.system.rules, self.watch
-        for tick in ticks:
-            state, info = step(rules, self.devices.prepare(self.state, tick), tick, self.devices)
+    def run(self, ticks: Iterable[Tick], reaction: Settling | None = None) -> Vector:
+        """Go through these ticks, or until nothing more is wanted; return the last model."""
+        rules, watch, following = self.system.rules, self.watch, iter(ticks)
+        metrics = make_metrics(self.system.experiment)
+        tick = next(following, None)
+        while tick is not None:
+            state = reaction.held(self.state) if reaction else self.state
+            prepared = self.devices.prepare(state, tick)
+            if prepared is None:
+                break
+            state, info = step(rules, prepared, tick, self.devices)
             watch.lap("aggregation")
-            scores = _evaluate_model(self.system, self.trainer, state, tick)
+            scores = Scores()
+            if reaction:
+                state, info = reaction.settle(state, info)
+            if evaluation_is_due(self.system, tick.index, info.time):
+                scores = _evaluate_model(self.system, self.trainer, state, info, metrics)
+            if reaction:
+                reaction.told(progress_of(scores, info.grant.metrics))
+            tick, failure = None, None
+            try:
+                tick = None if _is_enough(self.system, self.rounds, scores) else next(following, None)
+            except FedtideError as error:  # of a timeline, say: this aggregation is recorded first
+                failure = error
+            if tick is None and failure is None and scores.accuracy is None:  # the last one is scored in any case
+                scores = _evaluate_model(self.system, self.trainer, state, info, metrics)
             watch.lap("evaluation")
             record = round_record(info, scores, self.ledger, self.costs, self.names_ready)
             self.state, self.ledger = state, record.ledger
@@ -72,6 +109,8 @@ class Loop:
             for stage, sink in self.sinks:
                 sink(record, state, info)
                 watch.lap(stage)
+            if failure is not None:
+                raise failure
         return self.state.models[self.state.version]
 
 
@@ -83,24 +122,71 @@ def loop_sink(on_round: Callable[[RoundRecord, int], None], total: int) -> Sink:
 # How good a model is.
 
 
-def evaluation_is_due(system: System, tick: Tick) -> bool:
-    """Say whether a tick's model is scored: at every evaluate_every of simulated time, and always at the end."""
+def evaluation_is_due(system: System, index: int, time: float) -> bool:
+    """Say whether an aggregation's model is scored: at every evaluate_every of simulated time, and always at the end."""
     every = system.experiment.learning.evaluate_every
-    if every <= 0 or tick.index >= len(system.ticks):
+    if every <= 0 or index == len(system.ticks):
         return True
-    before = float(system.model_timestamps[tick.index])  # when the model before it was
-    return int(tick.time / every + 1e-9) != int(before / every + 1e-9)
+    before = float(system.model_timestamps[index])  # when the model before it was
+    return int(time / every + 1e-9) != int(before / every + 1e-9)
 
 
-def _evaluate_model(system: System, trainer: Trainer, state: ServerState, tick: Tick) -> Scores:
-    """Score the new model if that is due."""
+def _is_enough(system: System, rounds: Sequence[RoundRecord], scores: Scores) -> bool:
+    """Say whether a run ends here: it has reached its target, or has not become better for as long as it may."""
     learning = system.experiment.learning
-    if not evaluation_is_due(system, tick):
-        return Scores()
+    if scores.accuracy is None or (learning.target_accuracy is None and learning.patience is None):
+        return False
+    found = [each.test_accuracy for each in rounds if each.test_accuracy is not None] + [scores.accuracy]
+    reached = learning.target_accuracy is not None and scores.accuracy >= learning.target_accuracy
+    return reached or (learning.patience is not None and len(found) - 1 - found.index(max(found)) >= learning.patience)
+
+
+def run_has_ended(system: System, rounds: Sequence[RoundRecord]) -> bool:
+    """Say whether the last recorded aggregation met the target, or was the last that could have become better."""
+    if not rounds:
+        return False
+    last = rounds[-1]
+    return _is_enough(system, rounds[:-1], Scores(last.test_accuracy, last.test_loss, last.train_loss))
+
+
+def progress_of(scores: Scores, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return what an aggregation was found to be worth, by name, as a timeline sees it."""
+    known = {"test_accuracy": scores.accuracy, "test_loss": scores.loss, "train_loss": scores.train_loss}
+    return {**metrics, **scores.metrics, **{name: value for name, value in known.items() if value is not None}}
+
+
+def make_metrics(experiment: Experiment) -> list[ModelMetric]:
+    """Make what learning.metrics names."""
+    return [registry.part("metric", part.name, part.args) for part in experiment.learning.metrics]
+
+
+def metric_context(system: System, trainer: Trainer, model: Vector, index: int, time: float) -> MetricContext:
+    """Return what metrics may look at besides a model."""
+    data, lent = system.dataset.lent(), readonly_copy(model)
+    return MetricContext(
+        score=lambda samples: score_model(trainer, lent, samples),
+        predict=lambda samples: predict_labels(trainer, system.model, lent, samples),
+        test=data.test,
+        train=data.train,
+        holdings=system.fleet.partition,
+        num_labels=data.num_labels,
+        seed=system.experiment.seed,
+        tick=index,
+        time=time,
+    )
+
+
+def _evaluate_model(
+    system: System, trainer: Trainer, state: ServerState, info: Info, metrics: Sequence[ModelMetric]
+) -> Scores:
+    """Score the newest model."""
+    learning = system.experiment.learning
     model = state.models[state.version]
     test = score_model(trainer, model, system.dataset.test)
     train = score_model(trainer, model, system.dataset.train).loss if learning.training_loss else None
-    return Scores(test.accuracy, _finite(test.loss), _finite(train))
+    context = metric_context(system, trainer, model, info.tick.index, info.time) if metrics else None
+    measured = measure_model(metrics, readonly_copy(model), context) if context else {}
+    return Scores(test.accuracy, _finite(test.loss), _finite(train), measured)
 
 
 def _finite(loss: float | None) -> float | None:

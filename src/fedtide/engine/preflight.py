@@ -18,10 +18,11 @@ from fedtide.core.yaml12 import shown
 from fedtide.data.dataset import check_dataset
 from fedtide.data.holdings import has_virtual_holdings, holding_label_counts
 from fedtide.engine.devices import updates_state_on_train
+from fedtide.engine.loop import make_metrics, trainer_label
 from fedtide.engine.step import plan_step
 from fedtide.engine.system import System, make_task
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.learning.trainer import Task, Trainer, samples_per_training
+from fedtide.learning.trainer import Task, Trainer, work_is_equal
 from fedtide.parts import checks
 from fedtide.rng import stream
 from fedtide.runs import RunHeader, data_digest, is_deployment_folder
@@ -86,9 +87,31 @@ def preflight_trainer(trainer: Any, system: System) -> None:
                 f"the trainer was made of another system (its {', '.join(other)} differ): make it with "
                 "fedtide.engine.system.make_trainer(system) of the system that is simulated"
             )
+    if not work_is_equal(system.device_work.part) and not getattr(trainer, "takes_work", False):
+        raise FedtideError(
+            f"{trainer_label(trainer)} does not say that it does what a job's own `work` says (takes_work = True), which "
+            f"learning.work={system.experiment.learning.work} sets: train by `job.work or task.work` and say so, or leave "
+            "learning.work out"
+        )
+    if system.world is not None and updates_state_on_train(trainer):
+        _refuse_remembering(trainer, system.experiment)
     if callable(check_samples := getattr(trainer, "check_samples", None)):
         check_samples(system.dataset.train)
         check_samples(system.dataset.test)
+
+
+def _refuse_remembering(trainer: Any, experiment: Experiment) -> None:
+    """Raise if a trainer's memory goes on with every training, and updates are sent at a later tick than they are ready."""
+    keys = {
+        "timeline.uploads=later": experiment.timeline.uploads == "later",
+        "fleet.unpicked=keep": experiment.fleet.unpicked == "keep",
+        f"radio.retransmission={experiment.radio.retransmission}": experiment.radio.retransmission.name != "drop",
+    }
+    for key in [key for key, given in keys.items() if given][:1]:
+        raise FedtideError(
+            f"{trainer_label(trainer)} remembers something with every training, so that every device is trained when it is ready, "
+            f"and by {key} its update waits to be sent: give the trainer a method `arrived`, or leave {key} out"
+        )
 
 
 def _plain(model: Any) -> Any:
@@ -124,7 +147,10 @@ def preflight_own_parts(system: System, num_parameters: int) -> None:
         "codec": system.codec,
         "access": system.access,
     }
-    testing.refuse_impure(parts, system.fleet.num_devices, system.dataset.num_labels, num_parameters)
+    sizes = system.fleet.num_devices, system.dataset.num_labels, num_parameters
+    testing.refuse_impure(parts, *sizes)
+    for metric in make_metrics(system.experiment):
+        testing.refuse_impure({"metric": metric}, *sizes)
 
 
 class Answered(NamedTuple):
@@ -181,15 +207,20 @@ def preflight_memory(system: System, trainer: Trainer, model: Vector) -> None:
     What is counted is what our own parts keep; those of a user's are the user's to know.
     """
     experiment, count, d = system.experiment, system.fleet.num_devices, len(model)
-    most = samples_per_training(system.work, system.fleet.num_samples.max()[None])[0]
+    work, held = system.device_work, system.fleet.num_samples
+    most = work.samples(np.arange(count), np.ones(count, np.int64), held).max()
     key = "local_epochs" if system.work.steps is None else "local_steps"
+    key = key if work_is_equal(work.part) else f"work={experiment.learning.work}"
     require_memory(
         16.0 * float(most), f"the order of the {most:,} samples of one local training", f"lower learning.{key}"
     )
-    name = experiment.part("timeline").name
+    name, ticks = (
+        experiment.part("timeline").name,
+        count if system.world else len(system.ticks),
+    )  # as many as may matter
     if size := {"per_arrival": 1, "buffered": experiment.timeline.buffer_size}.get(name):
         # where devices come one by one, each trains from a model version of its own
-        versions = min(count // size, len(system.ticks)) + 1
+        versions = min(count // size, ticks) + 1
         require_memory(
             4.0 * versions * d,
             f"timeline.name={name} with fleet.num_devices={count:,}: the {versions:,} versions of a model of "
@@ -197,7 +228,7 @@ def preflight_memory(system: System, trainer: Trainer, model: Vector) -> None:
             "take fewer devices, a smaller model, a shorter timeline.horizon, or timeline.name=periodic",
         )
     aggregator, codec, part = system.policy.aggregator, system.codec, experiment.learning.trainer
-    picked = min(count, len(system.ticks) * experiment.policy.limit)
+    picked = min(count, ticks * experiment.policy.limit)
     trained = count if updates_state_on_train(trainer) else picked  # whoever is touched is remembered from then on
     _require_memory(aggregator, f"policy.aggregator={experiment.policy.aggregator}", count, d, _COPIES, model, count)
     _require_memory(codec, f"codec.name={experiment.codec.name}", picked, d, picked, d)

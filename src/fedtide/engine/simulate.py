@@ -14,7 +14,16 @@ from fedtide.aggregate.base import as_aggregator
 from fedtide.config import Experiment
 from fedtide.config.workload import LARGE_FLEET_DEVICES
 from fedtide.engine.devices import Simulated
-from fedtide.engine.loop import Loop, Sink, Stopwatch, evaluation_is_due, loop_sink, trainer_label
+from fedtide.engine.loop import (
+    Loop,
+    Sink,
+    Stopwatch,
+    evaluation_is_due,
+    loop_sink,
+    progress_of,
+    run_has_ended,
+    trainer_label,
+)
 from fedtide.engine.preflight import (
     Answered,
     preflight_answers,
@@ -25,17 +34,18 @@ from fedtide.engine.preflight import (
     preflight_own_parts,
     preflight_trainer,
 )
+from fedtide.engine.reaction import Reaction
 from fedtide.engine.step import ServerState, initial_state, step_candidates
 from fedtide.engine.system import System, build, load_dataset, make_trainer
 from fedtide.errors import DivergedError, FedtideError, RunFolderError, TrainingError
 from fedtide.learning.trainer import MOST_THREADS, Trainer
 from fedtide.parts.checks import answer_as_array, checked_callback, checked_vector, unguarded_part
 from fedtide.runs import Ledger, RoundRecord, RunFolder, RunHeader, is_complete, run_identity
-from fedtide.runs.record import record_costs
+from fedtide.runs.record import Scores, record_costs
 from fedtide.runs.result import Result
 from fedtide.timeline.clock import ticks_since
 from fedtide.trackers import Trackers
-from fedtide.types import Dataset, Vector
+from fedtide.types import Dataset, Tick, Vector
 
 
 def simulate(
@@ -94,12 +104,22 @@ def simulate(
         saved = run.load() if run else None
         if saved and run:
             state, ledger, rounds = saved
-            _check_complete(run, state, len(system.ticks))
+            if system.world is None and not run_has_ended(system, rounds):
+                _check_complete(run, state, len(system.ticks))
             if not is_complete(run.path):
                 preflight_answers(run.path, system, _answered(system, rounds))
         else:
             state, ledger, rounds = initial_state(first, system.fleet.num_devices), Ledger(), []
         watch.lap("records" if run else "set-up")
+        reaction, ticks = None, ticks_since(system.ticks, state.version)
+        if system.world is not None:
+            reaction = Reaction(system, len(first))
+            last = rounds[-1] if rounds else None
+            scores = Scores(last.test_accuracy, last.test_loss, last.train_loss) if last else Scores()
+            state = reaction.resume(state, rounds, progress_of(scores, last.metrics if last else {}))
+            system, ticks = system._replace(model_timestamps=reaction.times), reaction.ticks()
+        if run_has_ended(system, rounds):
+            ticks = iter(())
         devices = Simulated(system, trainer, eager, watch, min(threads, MOST_THREADS))
         spend = record_costs(system, len(first))
         names_ready = system.fleet.num_devices <= LARGE_FLEET_DEVICES
@@ -112,23 +132,29 @@ def simulate(
         if on_round:
             sinks.append(("other", loop_sink(on_round, len(system.ticks))))
         loop = Loop(system, trainer, devices, spend, state, ledger, rounds, sinks, names_ready, watch)
-        devices.refuse_dice(state, next(iter(ticks_since(system.ticks, state.version)), None))
+        devices.refuse_dice(
+            state,
+            next(iter(ticks_since(system.ticks, state.version)), None) if reaction is None else _first_jobs(state),
+        )
         try:
-            model = loop.run(ticks_since(system.ticks, state.version))
+            model = loop.run(ticks, reaction)
         except DivergedError as error:
             rest = ticks_since(system.ticks, loop.state.version)
             left = [
                 (each.index, each.time)
                 for each in rest
-                if each.index == loop.state.version or evaluation_is_due(system, each)
+                if each.index == loop.state.version or evaluation_is_due(system, each.index, each.time)
             ]
+            if reaction is not None:  # nobody knows when it would have acted: now, and at the end
+                now, index = reaction.world.time, loop.state.version
+                left = [(index, now), (index + 1, max(now, experiment.timeline.horizon))]
             error.so_far = rounds, len(first), left
             raise
         if run:
             run.checkpoint()
             run.finish(model)
         watch.lap("records" if run else "other")
-        result = Result(experiment, rounds, model, watch.seconds)
+        result = Result(experiment, rounds, model, watch.seconds, handed=handed)
         watching.end(result)
         return result
     except BaseException:
@@ -143,6 +169,12 @@ def simulate(
             run.close()
         if "trainer" not in handed and callable(let_go := getattr(unguarded_part(trainer), "close", None)):
             let_go()  # such as the processes of a cluster
+
+
+def _first_jobs(state: ServerState) -> Tick:
+    """Return a tick at which the first two devices have trained from the newest model."""
+    device = np.arange(min(2, len(state.held)))
+    return Tick(state.version, 0.0, device, np.full_like(device, state.version), job=np.ones_like(device))
 
 
 def _warned(line: str) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +13,19 @@ from fedtide.aggregate.base import Aggregator, Cohort
 from fedtide.codec.base import Packet, Sent
 from fedtide.config.workload import LARGE_FLEET_DEVICES
 from fedtide.core.versioned import VersionedArray, VersionedDict, versioned_array, versioned_counts, versioned_dict
-from fedtide.learning.trainer import RATE_SCHEDULES
+from fedtide.engine import uplink
+from fedtide.errors import TrainingError
+from fedtide.learning.trainer import DeviceWork, steps_per_training
 from fedtide.parts import checks
 from fedtide.radio.allocation import Allocation, EqualBits
-from fedtide.radio.modem import shannon_snr
+from fedtide.radio.modem import Modem, shannon_capacity, shannon_snr
 from fedtide.radio.over_the_air import sends_over_the_air
+from fedtide.radio.retransmission import Retransmission
 from fedtide.rng import stream
 from fedtide.schedule.schedulers import Scheduler
 from fedtide.types import (
     Candidates,
+    Decision,
     Floats,
     Grant,
     Ints,
@@ -29,6 +33,7 @@ from fedtide.types import (
     Memory,
     Rng,
     Tick,
+    UplinkView,
     Vector,
     Vectors,
     read_only,
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 _SLACK = 1 + 1e-9  # what rounding may add to a product
+_NOTHING = 1e-9  # bits; products of links too faint to matter
 
 # What a device may report before the schedule is made, each a number of so many bits.
 REPORT_BITS: Final = {"update_sq_norm": 32, "loss": 32}
@@ -74,6 +80,12 @@ class Rules(NamedTuple):
     seed: int
     # versions [r] -> learning rate of trainings from each [r], relative to the first one; None: it stays the same
     rates: Callable[[Ints], Floats] | None = None
+    work: DeviceWork | None = None  # what devices do with a model; None: not known
+    modem: Modem = shannon_capacity  # for decisions that set powers or blocks
+    retransmission: Retransmission | None = None  # what becomes of packets that did not arrive; None: they are dropped
+    reacts: bool = False  # who holds which model is told with every tick, not by who was ready
+    history: int = 0  # versions before the newest that are kept, whoever holds them
+    admit: Callable[[Tick, Candidates, Grant], Grant] | None = None  # what of a grant batteries can pay for
 
 
 class ServerState(NamedTuple):
@@ -101,23 +113,35 @@ def next_state(
     model: Vector,
     memory: Mapping[str, Memory],
     onward: Ints | None = None,
+    keep: Collection[int] = (),
 ) -> ServerState:
     """Return the state with the next model, which every ready device [m] receives; the updates of some [r] are in it.
 
-    onward: the version that each ready device goes on with [m], if it is not the next one for all.
-    A model that nobody trains from any more is forgotten, unless it is the newest. The cost is that of the ready devices.
+    onward: the version that each ready device goes on with [m], if it is not the next one for all. keep: versions that are
+    needed though nobody holds them. A model that nobody trains from any more is forgotten, unless it is the newest. The cost
+    is that of the ready devices.
     """
     held, uploads, version = versioned_array(state.held), versioned_array(state.uploads), state.version + 1
     holders = held.tally  # counted here once, so that it goes on with every change
     before = versioned_counts(held[ready])
     held = held.put(ready, version if onward is None else onward)
     holders = held.tally
-    unheld = [each for each in {*before, state.version} if each not in holders]
+    unheld = [each for each in {*before, state.version} if each not in holders and each not in keep]
     models = versioned_dict(state.models).after({version: model}, unheld)
     if len(models) != len(holders) + (version not in holders):  # someone else has changed who holds what
-        models = models.after({}, [each for each in models if each not in holders and each != version])
+        models = models.after({}, [each for each in models if each not in (*holders, *keep, version)])
     uploads = uploads.put(arrived, uploads[arrived] + 1)
     return ServerState(version, models, held, uploads, memory, state.devices)
+
+
+def hold_versions(state: ServerState, held: Ints, keep: Collection[int] = ()) -> ServerState:
+    """Return the state with devices that hold these versions [N]; models that nobody needs are forgotten, but the newest."""
+    before = versioned_array(state.held)
+    changed = np.flatnonzero(before[:] != held)
+    column = before.put(changed, held[changed]) if len(changed) else before
+    needed = {*column.tally, *keep, state.version}
+    models = versioned_dict(state.models).after({}, [each for each in state.models if each not in needed])
+    return state._replace(held=column, models=models)
 
 
 # One aggregation, as in the paper: who is ready, who uploads, what arrives, the next model.
@@ -129,6 +153,7 @@ class ReadyDevices(NamedTuple):
     """Who is ready at a tick."""
 
     rows: Candidates  # [m]
+    link: Link | None = None  # as it is, not as it is estimated [m]; None: real devices
     kept: Any = None  # what an exchange wants to be handed back when uploads are announced
 
 
@@ -142,6 +167,9 @@ class Announced(NamedTuple):
     # (updates [r d], weights [r]) -> sum_k w_k u_k as it is heard [d], of updates that are sent at once, in one lot
     heard: Callable[[Vectors, Floats], Vector] | None = None
     control_bits: float = 0.0  # what was agreed on before, besides what the ready devices reported
+    again: Ints = np.zeros(0, np.int64)  # positions within the candidates of those that send a lost packet once more
+    keeps: Ints | None = None  # positions of those that keep their update to send it again; None: nobody
+    memory: Mapping[str, Memory] = {}  # what the server has of packets that are not complete
 
 
 class Delivered(NamedTuple):
@@ -168,6 +196,14 @@ class Exchange(Protocol):
         ...
 
 
+class Landing(Protocol):
+    """Devices whose uploads may be in at a later tick than the one that granted them."""
+
+    def landed(self, state: ServerState, tick: Tick, link: Link) -> ReadyDevices:
+        """Return those whose uploads are in, over the links that they were sent [m]."""
+        ...
+
+
 class Info(NamedTuple):
     """What happened in one aggregation: what records and trackers are made of."""
 
@@ -178,6 +214,22 @@ class Info(NamedTuple):
     arrived: Ints  # positions within the candidates of those whose updates arrived, ascending
     weights: Floats  # of these
     control_bits: float  # what devices spent on reports
+    again: Ints = np.zeros(0, np.int64)  # positions within the candidates of those that sent a lost packet once more
+    keeps: Ints | None = None  # positions of those that keep their update to send it again; None: nobody
+    done: float | None = None  # when the new model is there; None: at the tick's time
+    # to whom the uplink was granted, and who was ready, if they are not those whose uploads are in
+    granted: uplink.Granted | None = None
+    waiting: tuple[Tick, Candidates] | None = None
+
+    @property
+    def ready(self) -> tuple[Tick, Candidates]:
+        """Who was ready when the server acted."""
+        return self.waiting or (self.tick, self.rows)
+
+    @property
+    def time(self) -> float:
+        """When the new model is there."""
+        return self.tick.time if self.done is None else self.done
 
 
 def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tuple[ServerState, Info]:
@@ -187,16 +239,27 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
     the aggregation still counts.
     """
     ready = exchange.ready(state, tick)
-    rows, policy, memory = ready.rows, rules.policy, dict(state.memory)
+    policy, memory, granted, waiting = rules.policy, dict(state.memory), None, None
     draws = stream(rules.seed, "schedule", tick.index)
-    grant = plan_step(policy, rows, rules.num_symbols, draws, rules.allocation, memory.get("scheduler"))
+    grant = plan_step(policy, ready.rows, rules.num_symbols, draws, rules.allocation, memory.get("scheduler"))
     if grant.memory is not None:
         memory["scheduler"] = grant.memory
+    if kept := memory.get("retransmission"):
+        grant = uplink.resized_grant(rules.retransmission, grant, ready.rows.device[grant.picked], kept)
+    if rules.admit is not None:
+        grant = rules.admit(tick, ready.rows, grant)
+    if tick.landed is not None and ready.link is not None:  # the server goes on with the uploads that are in
+        waiting = tick, ready.rows
+        granted = uplink.granted_uploads(rules.modem, rules.seed, tick, ready.link, uplink.sending_part(grant))
+        memory["pending"], tick, link, grant = uplink.exchange_pending(memory.get("pending"), tick, granted)
+        ready = cast(Landing, exchange).landed(state, tick, link)
+    rows = ready.rows
     uploads = exchange.announce(state, tick, ready, grant)
+    memory |= uploads.memory
     state, sent, model = state._replace(devices=uploads.devices), dict(uploads.sent), state.models[state.version]
     weights: Floats = np.zeros(0)
     if len(uploads.arriving):
-        cohort = weigh(rules, state, rows, uploads.arriving, memory)
+        cohort = weigh(rules, state, rows, uploads.arriving, memory, tick.job)
         weights, aggregator, lent = cohort.weights, policy.aggregator, read_only(model)
         label = checks.part_label("aggregator", aggregator)
         starts = [state.models[version] for version in (tick.index - cohort.age).tolist()]
@@ -217,13 +280,28 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
         if before:
             memory["aggregator"] = checks.checked_memory(after, before, label)
     onward = tick.received[0] if tick.received else None
-    state = next_state(state, rows.device, rows.device[uploads.arriving], model, memory, onward)
+    receive = rows.device[:0] if rules.reacts else rows.device
+    keep = uplink.kept_versions(memory, state.version + 1, rules.history) if rules.reacts or rules.history else ()
+    state = next_state(state, receive, rows.device[uploads.arriving], model, memory, onward, keep)
     reported = uploads.control_bits + float(len(rows.device) * sum(REPORT_BITS[name] for name in policy.needs))
-    return state, Info(tick, rows, grant, sent, uploads.arriving, weights, reported)
+    again, keeps = uploads.again, uploads.keeps
+    return state, Info(
+        tick, rows, grant, sent, uploads.arriving, weights, reported, again, keeps, None, granted, waiting
+    )
 
 
-def weigh(rules: Rules, state: ServerState, rows: Candidates, arriving: Ints, memory: dict[str, Memory]) -> Cohort:
-    """Return those of the candidates whose updates arrive, with their weights; a weighting's memory goes on in `memory`."""
+def weigh(
+    rules: Rules,
+    state: ServerState,
+    rows: Candidates,
+    arriving: Ints,
+    memory: dict[str, Memory],
+    job: Ints | None = None,
+) -> Cohort:
+    """Return those of the candidates whose updates arrive, with their weights; a weighting's memory goes on in `memory`.
+
+    job: the number of the training that each candidate has finished [m].
+    """
     weighting, num_devices = rules.policy.weighting, len(state.held)
     device, age, num_samples = (readonly_copy(each[arriving]) for each in (rows.device, rows.age, rows.num_samples))
     before, given = memory.get("weighting"), (num_samples, age)
@@ -231,10 +309,14 @@ def weigh(rules: Rules, state: ServerState, rows: Candidates, arriving: Ints, me
     if after is not None:
         memory["weighting"] = after
     weights = read_only(checks.checked_weights(answer, len(age), checks.part_label("weighting", weighting)))
-    rates, rate = np.ones(len(age)), 1.0
+    rates, rate, steps = np.ones(len(age)), 1.0, None
     if rules.rates is not None:
         rates, rate = rules.rates(rows.tick - age), float(rules.rates(np.array([rows.tick]))[0])
-    return Cohort(device, age, num_samples, weights, num_devices, rates, rate)
+    if rules.work is not None:
+        work, own = rules.work.of(device, None if job is None else job[arriving])
+        steps = np.broadcast_to(steps_per_training(work, num_samples), age.shape)
+        rates = rates if own is None else rates * own
+    return Cohort(device, age, num_samples, weights, num_devices, rates, rate, steps)
 
 
 def plan_step(
@@ -257,9 +339,14 @@ def plan_step(
     columns: dict[str, Any] = {
         key: lend(each) for key, each in candidates._asdict().items() if isinstance(each, np.ndarray)
     }
+    if candidates.uplink is not None:
+        columns["uplink"] = candidates.uplink._replace(snr=lend(candidates.uplink.snr))
     seen = candidates._replace(**columns)
     answer, memory = checks.call_part(scheduler, "scheduler", memory, candidates.num_devices, (seen, most, rng))
-    chosen = checks.checked_selection(answer, most, ready, checks.part_label("scheduler", scheduler))
+    label = checks.part_label("scheduler", scheduler)
+    if isinstance(answer, Decision):
+        return uplink.decided_grant(answer, most, candidates, num_symbols, memory, label)
+    chosen = checks.checked_selection(answer, most, ready, label)
     symbols, bits = allocation(candidates.capacity[chosen.picked], num_symbols)
     return Grant(chosen.picked, symbols, bits, chosen.proved_minimal, memory, chosen.metrics)
 
@@ -273,25 +360,38 @@ def step_links(system: System, tick: Tick) -> Link:
     return found if isinstance(found, Link) else Link(found, found)
 
 
-def step_carried_bits(link: Link, grant: Grant) -> Floats:
+def step_carried_bits(link: Link, grant: Grant, modem: Modem | None = None) -> Floats:
     """Return what the links of the picked devices carry in their symbols [r]; infinity where no grant can exceed it."""
-    estimated, capacity = link.estimated_capacity[grant.picked], link.capacity[grant.picked]
-    return np.where(estimated > capacity, grant.symbols * capacity * _SLACK, np.inf)
+    if grant.decision is not None:
+        capacity, estimated, _ = uplink.granted_link(link, grant, modem)
+    else:
+        estimated, capacity = link.estimated_capacity[grant.picked], link.capacity[grant.picked]
+    # a packet that is sent again in its old size may be larger than its new grant
+    exceeds = (estimated > capacity) | (grant.bits > grant.symbols * estimated * _SLACK + _NOTHING)
+    return np.where(exceeds, grant.symbols * capacity * _SLACK, np.inf)
 
 
-def lost_in_step(link: Link, grant: Grant, sent_bits: npt.ArrayLike) -> Bools:
-    """Say which packets of so many bits [r] do not arrive: their links carry less, though the estimate was better [r].
-
-    A packet of a codec that ignores its budget (`ideal`) counts for no more than its grant.
-    """
-    return np.asarray(np.minimum(sent_bits, grant.bits) > step_carried_bits(link, grant))
+def step_attempt(
+    system: System, tick: Tick, link: Link, grant: Grant, sent_bits: Floats, memory: Memory | None = None
+) -> uplink.Attempt:
+    """Send packets of so many bits [r]. link: of the ready devices [m]. memory: of packets that are not complete."""
+    modem, device = system.modem, tick.ready[grant.picked]
+    carried = step_carried_bits(link, grant, modem)
+    if callable(getattr(modem, "error", None)):
+        errors = uplink.packet_errors(link, grant, modem, system.experiment.seed, tick.index, device)
+        carried = np.where(errors, 0.0, carried)
+    bits = np.minimum(sent_bits, grant.bits)  # one that ignores its budget (codec `ideal`) counts for no more
+    if memory is None:
+        return uplink.Attempt(np.asarray(bits > carried), np.zeros(len(bits), np.bool_), None)
+    return uplink.attempt_uploads(system.retransmission, carried, bits, grant.bits, device, memory)
 
 
 def sending_in_step(system: System, link: Link, grant: Grant) -> Bools:
-    """Say which of the picked devices send at all [r]: of those that send at once, the weak stay silent."""
-    if not system.over_the_air:
-        return np.ones(len(grant.picked), np.bool_)
-    return sends_over_the_air(system.access, step_snr(link, grant))
+    """Say which of the picked devices send at all [r]: who cannot pay does not, and of those that send at once not the weak."""
+    sends = np.ones(len(grant.picked), np.bool_)
+    if system.over_the_air:
+        sends = sends_over_the_air(system.access, step_snr(link, grant))
+    return sends if grant.silent is None else sends & ~grant.silent
 
 
 def step_snr(link: Link, grant: Grant) -> Floats:
@@ -299,15 +399,24 @@ def step_snr(link: Link, grant: Grant) -> Floats:
     return shannon_snr(link.capacity[grant.picked])
 
 
+def step_uplink(system: System, link: Link) -> UplinkView | None:
+    """Return what a scheduler may ask of these links, if it may decide powers and blocks."""
+    radio = system.experiment.radio
+    if not system.decides:
+        return None
+    return uplink.uplink_view(link, system.modem, system.num_symbols, radio.symbol_rate, radio.max_power)
+
+
 def step_candidates(
     system: System,
     tick: Tick,
     uploads: Ints | VersionedArray,
-    estimated_capacity: Floats | None = None,
+    link: Link | None = None,
     reports: Mapping[str, Floats] | None = None,
 ) -> Candidates:
     """Return the ready devices of a tick over this tick's channel."""
     fleet, ready = system.fleet, tick.ready
+    link = step_links(system, tick) if link is None else link
     return Candidates(
         num_devices=len(uploads),
         device=ready,
@@ -315,10 +424,37 @@ def step_candidates(
         label_counts=fleet.label_counts[ready],
         age=tick.index - tick.start,  # a_k(t) = t - s_k(t) (eq:definition-alu)
         missed=tick.index - uploads[ready],
-        capacity=step_links(system, tick).estimated_capacity if estimated_capacity is None else estimated_capacity,
+        capacity=link.estimated_capacity,
         tick=tick.index,
+        battery=tick.battery,
+        uplink=step_uplink(system, link),
+        time=tick.time,
         **(reports or {}),
     )
+
+
+def sending_joules(system: System, device: Ints, grant: Grant, symbols: Floats) -> Floats:
+    """Return what sending so many symbols takes from each device at the powers of a grant, in J [r]."""
+    powered = symbols if grant.power is None else symbols * grant.power
+    return system.energy(system.experiment.seed, device, np.zeros_like(device), powered)
+
+
+def admit_grant(system: System, num_parameters: int, tick: Tick, rows: Candidates, grant: Grant) -> Grant:
+    """Return the grant with those silent who cannot pay for what they would send; raise if that was decided."""
+    uplink.refuse_unused(system, tick, grant)
+    device = rows.device[grant.picked]
+    if tick.battery is None or not len(device):
+        return grant
+    rate = rows.capacity[grant.picked] if grant.rate is None else grant.rate
+    needed = sending_joules(system, device, grant, uplink.planned_symbols(system, num_parameters, grant, rate))
+    there = tick.battery[grant.picked]
+    short = needed > there * _SLACK
+    for at in np.flatnonzero(short)[:1] if grant.decision is not None else ():
+        raise TrainingError(
+            f"{checks.part_label('scheduler', system.policy.scheduler)} decided at aggregation {tick.index} that device "
+            f"{device[at]} sends for {needed[at]:.6g} J, and its battery holds {there[at]:.6g} J; look at candidates.battery"
+        )
+    return grant._replace(silent=short) if short.any() else grant
 
 
 def step_learning_rates(system: System, start: Ints) -> Floats:
@@ -329,4 +465,4 @@ def step_learning_rates(system: System, start: Ints) -> Floats:
 def step_relative_rates(system: System, start: Ints) -> Floats:
     """Return the learning rate of trainings from these versions, relative to learning.learning_rate [r]."""
     elapsed = system.model_timestamps[start] / system.experiment.timeline.horizon
-    return RATE_SCHEDULES[system.experiment.learning.schedule](elapsed)
+    return system.schedule(elapsed)

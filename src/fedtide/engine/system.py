@@ -13,7 +13,9 @@ from fedtide import config, testing
 from fedtide.aggregate.base import as_aggregator
 from fedtide.codec.base import Codec
 from fedtide.config import Experiment
+from fedtide.config.workload import timeline_reacts
 from fedtide.core.memory_budget import require_memory
+from fedtide.core.yaml12 import shown
 from fedtide.data.dataset import checked_dataset
 from fedtide.data.holdings import (
     Counted,
@@ -26,22 +28,35 @@ from fedtide.data.holdings import (
 )
 from fedtide.devices.availability import Availability, always_available
 from fedtide.devices.duration import Duration, durations_vary, first_duration
-from fedtide.devices.energy import Energy
+from fedtide.devices.energy import Energy, energy_is_counted
 from fedtide.devices.fleet import Fleet
 from fedtide.engine import over_the_air
-from fedtide.engine.step import REPORT_BITS, Policy, Rules, step_relative_rates
+from fedtide.engine.step import REPORT_BITS, Policy, Rules, admit_grant, step_relative_rates
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
-from fedtide.learning.trainer import WRAPPERS, LocalWork, Task, Trainer, samples_per_training, trainer_backend
+from fedtide.learning.trainer import (
+    WRAPPERS,
+    DeviceWork,
+    Schedule,
+    Task,
+    Trainer,
+    numbered_jobs,
+    trainer_backend,
+    work_varies,
+)
 from fedtide.parts import checks, registry
+from fedtide.parts.checks import unguarded_part
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.radio.allocation import Allocation, symbols_per_tick
 from fedtide.radio.cell import Coverage
 from fedtide.radio.downlink import Downlink, downlink_is_instant
-from fedtide.radio.modem import Uplink
+from fedtide.radio.modem import Modem, Uplink, shannon_capacity
 from fedtide.radio.over_the_air import Access, OverTheAirAccess, is_not_over_the_air
-from fedtide.timeline.clock import Ticks, VersionTimes, checked_ticks, clock_span, make_clock
-from fedtide.types import Clock, Dataset, Floats, Ints, Tick
+from fedtide.radio.retransmission import Drop, Retransmission
+from fedtide.timeline.clock import RecordedTimes, Span, Ticks, VersionTimes, checked_ticks, clock_span, make_clock
+from fedtide.timeline.reacting import check_reacting_keys, reacting_timeline
+from fedtide.timeline.world import Batteries, Behaviour, World
+from fedtide.types import Clock, Dataset, Floats, Ints, LocalWork, Tick
 
 _NUM_SAMPLES = ("fleet.num_samples", "fleet.samples_per_job")  # what durations may ask of the data that was dealt out
 MODEL_BITS = 32.0  # of one parameter on its way to a device
@@ -55,7 +70,7 @@ class System(NamedTuple):
     dataset: Dataset
     fleet: Fleet
     ticks: Sequence[Tick]
-    model_timestamps: VersionTimes  # when each model version came to be, by version number
+    model_timestamps: VersionTimes | RecordedTimes  # when each model version came to be, by version number
     num_symbols: float  # per tick; if devices send at once, what they take
     policy: Policy
     codec: Codec
@@ -66,11 +81,30 @@ class System(NamedTuple):
     downlink: Downlink
     access: Access
     over_the_air: bool  # devices send at once, and the server hears the sum of their updates
+    device_work: DeviceWork  # what each device does with a model
+    schedule: Schedule  # of the learning rate
+    modem: Modem = shannon_capacity  # what a symbol carries at an SNR, where a scheduler decides powers
+    retransmission: Retransmission = Drop()
+    world: Callable[[], World] | None = (
+        None  # makes the devices in time, if they react to decisions; None: ticks are known
+    )
+    decides: bool = False  # the scheduler may decide powers and blocks
+    history: int = 0  # versions before the newest that may be trained from, whoever holds them
+
+    @property
+    def admits(self) -> bool:
+        """Is there anything to be looked at between a schedule and the uploads?"""
+        return self.decides or self.experiment.fleet.battery_joules is not None
+
+    @property
+    def waits(self) -> bool:
+        """Does the server wait for the uploads that it granted?"""
+        return self.experiment.timeline.uploads != "later"
 
     @property
     def work(self) -> LocalWork:
-        """What a device does with a model."""
-        return make_local_work(self.experiment)
+        """What a device does with a model, unless learning.work says otherwise."""
+        return self.device_work.usual
 
     @property
     def rules(self) -> Rules:
@@ -81,6 +115,12 @@ class System(NamedTuple):
             self.num_symbols,
             self.experiment.seed,
             functools.partial(step_relative_rates, self),
+            self.device_work,
+            self.modem,
+            self.retransmission,
+            reacts=self.world is not None,
+            history=self.history,
+            admit=functools.partial(admit_grant, self, parameter_count(self)) if self.admits else None,
         )
 
 
@@ -125,10 +165,16 @@ def build(
     # Of devices elsewhere nobody knows what they hold, and who is ready when; a deployment acts whoever that is.
     known = len(fleet.partition) > 0
     held = fleet.num_samples if known else np.ones(fleet.num_devices, np.int64)
-    ticks = _ticks(experiment, held, _receiving(experiment, downlink, model, dataset), known)
-    policy, access = make_policy(experiment), _make_access(experiment)
+    check_reacting_keys(experiment)
+    time = _Time(experiment, held, _receiving(experiment, downlink, model, dataset), known)
+    ticks: Sequence[Tick] = () if time.reacts else _ticks(time, known)
+    energy: Energy = make_system_part(experiment, "energy")
+    policy = make_policy(experiment, run_duration=time.duration, run_energy=energy)
+    access, uplink = _make_access(experiment), make_channel(experiment, coverage)
     allocation: Allocation = make_system_part(experiment, "allocation")
-    num_symbols = symbols_per_tick(*clock_span(ticks), experiment.radio.num_symbols, experiment.fleet.max_duration)
+    num_symbols, span = experiment.radio.num_symbols, time.span if time.reacts else clock_span(ticks)
+    if span is not None:
+        num_symbols = symbols_per_tick(*span, num_symbols, experiment.fleet.max_duration)
     at_once = not is_not_over_the_air(access)
     if at_once:
         over_the_air.check_over_the_air(experiment, access, policy.aggregator)
@@ -147,12 +193,19 @@ def build(
         policy=policy,
         codec=make_codec(experiment),
         model=model,
-        channel=make_channel(experiment, coverage),
+        channel=uplink,
         allocation=allocation,
-        energy=make_system_part(experiment, "energy"),
+        energy=energy,
         downlink=downlink,
         access=access,
         over_the_air=at_once,
+        modem=uplink.modem,
+        retransmission=_make_retransmission(experiment),
+        world=_make_world(time, fleet, energy, coverage, at_once) if time.reacts else None,
+        decides=not checks.is_ours(policy.scheduler) or bool(getattr(policy.scheduler, "decides", False)),
+        history=int(getattr(time.timeline, "history", 0)),
+        device_work=make_device_work(experiment),
+        schedule=make_system_part(experiment, "schedule"),
     )
 
 
@@ -165,7 +218,15 @@ def make_coverage(experiment: Experiment) -> Coverage:
 def make_channel(experiment: Experiment, coverage: Coverage) -> Uplink:
     """Make what the uplinks carry and what the server knows of them."""
     channel: Uplink = make_system_part(experiment, "channel", run_coverage=coverage)
-    return Uplink(channel, make_system_part(experiment, "csi"), make_system_part(experiment, "modem"))
+    csi, modem = make_system_part(experiment, "csi"), make_system_part(experiment, "modem")
+    made = Uplink(channel, csi, modem, experiment.radio.num_blocks)
+    blocks = made(experiment.seed, 1, 0.0, np.arange(1)).signal if made.num_blocks > 1 else None
+    if blocks is not None and np.ptp(blocks.snr) == 0:
+        raise FedtideError(
+            f"radio.num_blocks={made.num_blocks}: radio.channel={experiment.radio.channel} goes by time and not by aggregation, so "
+            "that all blocks would fade alike; choose another channel, or one block"
+        )
+    return made
 
 
 def _receiving(
@@ -176,6 +237,17 @@ def _receiving(
         return None
     bits = MODEL_BITS * _count(experiment, model, dataset.train.images.shape[1:], dataset.num_labels)
     return lambda device, time: downlink(experiment.seed, device, time, bits)
+
+
+def _make_retransmission(experiment: Experiment) -> Retransmission:
+    """Make what becomes of a packet that did not arrive."""
+    made: Retransmission = make_system_part(experiment, "retransmission")
+    attempts = getattr(made, "attempts", 1)
+    if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
+        raise FedtideError(
+            f"{checks.part_label('retransmission', made)} has attempts={shown(attempts)}: it must be a whole number of at least 1"
+        )
+    return made
 
 
 def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, images: bool = True) -> Dataset:
@@ -198,7 +270,7 @@ def _duration(experiment: Experiment, num_samples: Ints | None = None) -> Durati
             f"fleet.duration={experiment.fleet.duration} asks how much each device holds, which is not known before the data "
             "is dealt out; choose another here"
         )
-    work = samples_per_training(make_local_work(experiment), num_samples) if num_samples is not None else None
+    work = make_device_work(experiment).samples_per_job(num_samples) if num_samples is not None else None
     made: Duration = make_system_part(experiment, "duration", fleet_num_samples=num_samples, fleet_samples_per_job=work)
     return made
 
@@ -250,19 +322,105 @@ def _holding(duration: Floats, partition: Holdings, dataset: Dataset) -> Fleet:
     return Fleet(duration, partition, holding_sizes(partition), counts)
 
 
-def _ticks(
-    experiment: Experiment, num_samples: Ints, receive: Callable[[Ints, Floats], Floats] | None, known: bool
-) -> Sequence[Tick]:
+class _Time:
+    """What decides when things happen: the devices' clock, and when the server acts."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        num_samples: Ints,
+        receive: Callable[[Ints, Floats], Floats] | None,
+        known: bool = True,
+    ) -> None:
+        wanted, count = experiment.timeline, experiment.fleet.num_devices
+        duration = self.duration = _duration(experiment, num_samples)
+        availability: Availability = make_system_part(experiment, "availability")
+        self.experiment = experiment
+        self.clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability, receive)
+        self.timeline: Any = _experiment_part(experiment, "timeline")
+        self.uneven = durations_vary(duration) or not always_available(availability) or receive is not None
+        own_label, ours = checks.part_label("timeline", self.timeline), checks.is_ours(self.timeline)
+        self.label = f"timeline.name={wanted.name}" if ours else own_label
+        own = unguarded_part(self.timeline)
+        # Of devices elsewhere nobody knows when they finish: only periods can be planned.
+        must = not callable(own) or (not known and wanted.name.name != "periodic")
+        self.reacts = timeline_reacts(experiment) or (hasattr(own, "when") and must)
+
+    @property
+    def span(self) -> Span | None:
+        """How long a world is that reacts, if its server acts regularly; None: nobody knows."""
+        regular = not getattr(self.timeline, "watches", True) and hasattr(self.timeline, "span")
+        return self.timeline.span(self.clock, True) if regular else None
+
+
+def _make_world(time: _Time, fleet: Fleet, energy: Energy, coverage: Coverage, at_once: bool) -> Callable[[], World]:
+    """Return what makes the devices of an experiment at time 0; raise if its parts cannot react."""
+    experiment, keys = time.experiment, time.experiment.fleet
+    reacting_timeline(unguarded_part(time.timeline), time.label)
+    uploads, resends = experiment.timeline.uploads, experiment.radio.retransmission.name != "drop"
+    if uploads != "fixed" and not experiment.radio.symbol_rate:
+        raise FedtideError(
+            f"timeline.uploads={uploads}: how long uploads take needs radio.symbol_rate, which is 0; set it to the bandwidth, "
+            "in symbols per unit of time"
+        )
+    if uploads == "later" and (at_once or resends):
+        what = "radio.access" if at_once else "radio.retransmission"
+        raise FedtideError(f"timeline.uploads=later does not go with {what}: the server must wait; say uploads=wait")
+    if at_once and resends:
+        raise FedtideError("radio.retransmission needs packets, and radio.access has none; leave one of them out")
+    if keys.battery_joules is not None and not energy_is_counted(energy):
+        raise FedtideError(
+            f"fleet.battery_joules={keys.battery_joules:g} is drained by nothing: give fleet.joules_per_sample, "
+            "radio.joules_per_symbol or fleet.energy"
+        )
+    work, seed = make_device_work(experiment), experiment.seed
+
+    def training(device: Ints, job: Ints, speed: Floats) -> Floats:
+        samples = work.samples(device, job, fleet.num_samples[device])
+        return energy(seed, device, samples * speed**2, np.zeros(len(device)))  # type: ignore[arg-type]
+
+    batteries = Batteries(keys.battery_joules, keys.harvest_joules, training) if keys.battery_joules else None
+    behaviour = Behaviour(keys.unpicked, keys.interrupt, keys.absent, keys.concurrency, keys.release)
+    selector = make_system_part(experiment, "selector", run_duration=time.duration, run_coverage=coverage)
+
+    fixed = experiment.timeline.upload_time if uploads == "fixed" else 0.0
+    clock = time.clock._replace(horizon=time.clock.horizon - fixed)  # a model must be there by the horizon
+
+    def make() -> World:
+        return World(
+            clock,
+            time.timeline,
+            behaviour,
+            seed,
+            selector,
+            fleet.num_samples,
+            batteries,
+            uploads != "later",
+            time.label,
+        )
+
+    make()  # raises if there are more places than devices
+    if batteries:
+        everyone = np.arange(fleet.num_devices)
+        needed = float(training(everyone, np.ones_like(everyone), np.ones(len(everyone))).min())
+        if needed > batteries.capacity:
+            raise FedtideError(
+                f"fleet.battery_joules={batteries.capacity:g} is less than the {needed:g} J of one training: nobody would ever "
+                "train; raise fleet.battery_joules, or lower fleet.joules_per_sample"
+            )
+    return make
+
+
+def _ticks(time: _Time, known: bool) -> Sequence[Tick]:
     """Return the ticks of the timeline: readiness never depends on the model. known: someone must be ready at some tick."""
+    experiment, clock, made, label, uneven = time.experiment, time.clock, time.timeline, time.label, time.uneven
     wanted, count = experiment.timeline, experiment.fleet.num_devices
-    duration = _duration(experiment, num_samples)
-    availability: Availability = make_system_part(experiment, "availability")
-    clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability, receive)
-    made: Any = _experiment_part(experiment, "timeline")
-    uneven = durations_vary(duration) or not always_available(availability) or receive is not None
-    label = checks.part_label("timeline", made)
+    varies = work_varies(make_device_work(experiment).part)
 
     def play() -> Iterable[Tick]:
+        return numbered_jobs(played(), count) if varies else played()
+
+    def played() -> Iterable[Tick]:
         # Of uneven times nobody knows beforehand how many ticks they make.
         if not own and not uneven:
             ticks: Iterable[Tick] = made(clock)
@@ -313,11 +471,10 @@ def _nobody(experiment: Experiment, clock: Clock) -> str:
     )
 
 
-def make_policy(experiment: Experiment) -> Policy:
-    """Make who uploads, and how what arrives is weighed and combined."""
-    scheduler, weighting, aggregator = (
-        _experiment_part(experiment, kind) for kind in ("scheduler", "weighting", "aggregator")
-    )
+def make_policy(experiment: Experiment, **more: Any) -> Policy:
+    """Make who uploads, and how what arrives is weighed and combined. more: what a scheduler may ask for, if it is there."""
+    scheduler = _experiment_part(experiment, "scheduler", **{"run_duration": None, "run_energy": None, **more})
+    weighting, aggregator = (_experiment_part(experiment, kind) for kind in ("weighting", "aggregator"))
     needs = getattr(scheduler, "needs", ())
     if not isinstance(needs, tuple | list) or not all(isinstance(each, str) and each in REPORT_BITS for each in needs):
         raise FedtideError(
@@ -386,9 +543,14 @@ def _describes(found: Any) -> bool:
 
 
 def make_local_work(experiment: Experiment) -> LocalWork:
-    """Return what a device does with a model."""
+    """Return what a device does with a model, unless learning.work says otherwise."""
     learning = experiment.learning
     return LocalWork(learning.batch_size, learning.local_epochs, learning.local_steps, learning.proximal)
+
+
+def make_device_work(experiment: Experiment) -> DeviceWork:
+    """Return what each device does with a model."""
+    return DeviceWork(make_system_part(experiment, "work"), make_local_work(experiment), experiment.seed)
 
 
 def make_task(system: System, threads: int = 1) -> Task:
@@ -421,7 +583,10 @@ def _count(
     num_labels: int,
     trainer: Trainer | None = None,
 ) -> int:
-    if isinstance(model, Model) and trainer_backend(experiment.learning.trainer) in builtin_parts("trainer"):
+    ours = {experiment.learning.trainer.name, trainer_backend(experiment.learning.trainer)} <= {
+        *builtin_parts("trainer")
+    }
+    if isinstance(model, Model) and ours:
         return num_parameters(model) * WRAPPERS.get(experiment.learning.trainer.name, 1)
     trainer = trainer or make_task_trainer(
         experiment, Task(model, make_local_work(experiment), experiment.seed, shape, num_labels)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from fedtide.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedtide.learning.trainer import LocalWork, Score, batches
+    from fedtide.learning.trainer import Score, batches
+    from fedtide.types import LocalWork
 
 __all__ = ["LocalWork", "Score", "batches"]
 

@@ -153,8 +153,10 @@ class DaskTrainer:
     def __init__(
         self,
         task: Task,
-        inner: Annotated[str, arg("who trains on the workers: native, torch or package.module:name")] = "native",
-        inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner trainer")] = None,
+        inner: Annotated[
+            str, arg("who trains on the workers: native, torch or package.module:name", part="trainer")
+        ] = "native",
+        inner_args: Annotated[dict[str, Any] | None, arg("its arguments, if they are not given with its name")] = None,
         address: Annotated[str | None, arg("of a scheduler, tcp://...; not given: processes on this machine")] = None,
         workers: Annotated[
             int | None, arg("processes without an address; not given: as many as threads", ge=1, le=4096)
@@ -163,7 +165,7 @@ class DaskTrainer:
         _check_inner(inner)
         cluster.require_dask("learning.trainer=dask")
         self.task: Final = task
-        self._inner_name, self._inner_args = inner, dict(inner_args or {})
+        self._inner_name, self._inner_args = str(inner), registry.inner_arguments(inner, inner_args)[0]
         self._inner: Any = registry.resolve("trainer", inner, self._inner_args, {"run.task": task}.__getitem__)
         self._address, self._workers = address, workers or task.threads
         self._link: _Link | None = None
@@ -173,6 +175,7 @@ class DaskTrainer:
         for method in ("initial_model", "evaluate", "init", "arrived"):  # in this process
             if callable(own := getattr(self._inner, method, None)):
                 setattr(self, method, own)
+        self.takes_work = bool(getattr(self._inner, "takes_work", False))
 
     def check_samples(self, samples: Samples) -> None:
         """Raise if the inner trainer cannot take such samples, or they cannot be sent."""
@@ -194,10 +197,11 @@ class DaskTrainer:
         if self._link is None:
             self._link = _Link(self._address, self._workers, self._maker())
         names = [self._tables[trainer_table_name(job.samples)][1] for job in jobs]
-        work = samples_per_training(self.task.work, np.array([len(job.indices) for job in jobs], np.int64))
+        held = [np.array([len(job.indices)], np.int64) for job in jobs]
+        work = [samples_per_training(job.work or self.task.work, n)[0] for job, n in zip(jobs, held, strict=True)]
         with _explained(self._address, self._inner_name):
             self._link.bring({name: samples for samples, name in self._tables.values()})
-            return _joined(self._link.trained(jobs, names, np.maximum(work, 1).astype(np.float64)))
+            return _joined(self._link.trained(jobs, names, np.maximum(np.array(work, np.float64), 1)))
 
     def close(self) -> None:
         """Let go of the cluster; workers that were started for it end. The next job finds another."""

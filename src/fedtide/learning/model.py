@@ -158,7 +158,7 @@ def check_model(model: Any, shape: Shape, num_labels: int, label: str) -> None:
         raise FedtideError(f"{label} gives {logits} logits for {num_labels} labels: end with Linear(num_labels)")
 
 
-def _parameter_shapes(model: Model) -> list[Parameters]:
+def parameter_places(model: Model) -> list[Parameters]:
     """Return the place of every parameter in the flat vector, in order."""
     found, offset = [], 0
     for position, (layer, shape) in enumerate(zip(model.layers, model_shapes(model)[:-1], strict=True)):
@@ -187,7 +187,7 @@ def num_parameters(model: Model) -> int:
     >>> num_parameters(MODELS["paper_cnn"]((1, 28, 28), 10))
     21840
     """
-    places = _parameter_shapes(model)
+    places = parameter_places(model)
     return places[-1].bias.stop if places else 0
 
 
@@ -202,7 +202,7 @@ def initialize(model: Model, rng: Rng) -> Vector:
     Of an Embedding standard normal; of a GRU uniform in +-1/sqrt(out).
     """
     vector = np.empty(num_parameters(model), np.float32)
-    for place in _parameter_shapes(model):
+    for place in parameter_places(model):
         layer = model.layers[place.layer]
         if isinstance(layer, Embedding):
             vector[place.weight] = rng.standard_normal(place.weight.stop - place.weight.start)

@@ -9,7 +9,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
 
@@ -70,6 +70,8 @@ class NativeTrainer:
     theta <- theta - rate v; v is 0 when a job begins, and mu = 0 are the bits of plain SGD.
     """
 
+    takes_work: ClassVar[bool] = True
+
     def __init__(
         self,
         task: Task,
@@ -108,10 +110,10 @@ class NativeTrainer:
         check_jobs(jobs, self._num_parameters)
         if not jobs:
             return np.empty((0, self._num_parameters), np.float32)
-        work, seed = self.task.work, self.task.seed
+        work, seed = [job.work or self.task.work for job in jobs], self.task.seed
         samples, rows = self._table(jobs)
         address = [(seed, int(job.device), int(job.version)) for job in jobs]
-        order = [batches(*each, mine, work) for each, mine in zip(address, rows, strict=True)]
+        order = [batches(*each, mine, own) for each, mine, own in zip(address, rows, work, strict=True)]
         keys = [stream_key(seed, "dropout", *each) for _, *each in address]
         visited, visited_start = _joined([visited for visited, _ in order])
         bounds, bounds_start = _joined([bounds for _, bounds in order])
@@ -128,7 +130,7 @@ class NativeTrainer:
                 visited_start=visited_start,
                 bounds=bounds,
                 bounds_start=bounds_start,
-                proximal=float(work.proximal),
+                proximal=float(self.task.work.proximal),
                 momentum=self.momentum,
                 correction=_corrections(jobs),
                 threads=self._threads,

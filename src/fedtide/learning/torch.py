@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from fedtide.learning.trainer import (
 from fedtide.parts.arguments import arg, part_parameters
 from fedtide.parts.checks import part_errors_reported
 from fedtide.rng import stream, stream_key
-from fedtide.types import Job, Samples, Vector
+from fedtide.types import Ints, Job, Samples, Vector
 
 _EVALUATION_BATCH = 1000
 
@@ -125,6 +125,7 @@ class TorchTrainer:
     One thread per job keeps the bits the same whatever the number of threads. An optimizer is begun afresh by every job.
     """
 
+    takes_work: ClassVar[bool] = True
     task: Task
     device: Annotated[
         str | None, arg("where it trains: cpu, cuda, cuda:1, ...; not given: cuda if there, else cpu")
@@ -253,7 +254,7 @@ class TorchTrainer:
         return np.stack(updates) if updates else np.empty((0, self._num_parameters), np.float32)
 
     def _train_one(self, job: Job) -> Vector:
-        seed, work = self.task.seed, self.task.work
+        seed, work = self.task.seed, job.work or self.task.work
         device, version, learning_rate = int(job.device), int(job.version), float(job.learning_rate)
         visited, bounds = batches(seed, device, version, np.asarray(job.indices, np.int64), work)
         images, labels, values = self._tables[trainer_table_name(job.samples)][1]
@@ -290,11 +291,27 @@ class TorchTrainer:
                 optimizer.step()
         return np.asarray(_vector(module) - job.start)
 
+    def module_of(self, model: Vector) -> Any:
+        """Return the module with the parameters of model [d]."""
+        module = self._module()
+        vector_to_parameters(torch.from_numpy(model.copy()).to(self.device), module.parameters())
+        return module
+
+    def predict(self, model: Vector, samples: Samples) -> Ints:
+        """Return the label that model [d] gives each sample [n], dropout off, in fixed batches."""
+        images, _, values = self._table(samples)
+        module = self.module_of(model).eval()
+        with self._reported(), torch.no_grad():
+            bounds = range(0, len(images), _EVALUATION_BATCH)
+            found = [
+                module(_numbers(images[at : at + _EVALUATION_BATCH], values)).argmax(1).cpu().numpy() for at in bounds
+            ]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
     def evaluate(self, model: Vector, samples: Samples) -> Score:
         """Score model [d] with dropout off, in fixed batches."""
         images, labels, values = self._table(samples)
-        module = self._module()
-        vector_to_parameters(torch.from_numpy(model.copy()).to(self.device), module.parameters())
+        module = self.module_of(model)
         module.eval()
         right, loss = 0, 0.0
         with self._reported(), torch.no_grad():

@@ -1,18 +1,21 @@
-"""The contract between the engine and whatever trains: jobs in, updates out; learning-rate schedules."""
+"""The contract between the engine and whatever trains: jobs in, updates out; what a job is; learning-rate schedules."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from fedtide.config import Part
+from fedtide.core.files import is_own_file
 from fedtide.data.dataset import wrong_dataset_values
 from fedtide.errors import FedtideError
+from fedtide.parts import registry
 from fedtide.rng import stream
-from fedtide.types import Floats, Ints, Job, Samples, Vector
+from fedtide.types import Floats, Ints, Job, LocalWork, Samples, Tick, Vector, Work
 
 TRAINERS: Final[dict[str, str]] = {  # by name, as module:class: they are imported when they are used
     "native": "fedtide.learning.native:NativeTrainer",
@@ -27,15 +30,8 @@ MOST_THREADS: Final = 4096  # more than there are jobs is no use, and the extens
 
 RowType = TypeVar("RowType")
 TableId: TypeAlias = tuple[int, int, int]
-
-
-class LocalWork(NamedTuple):
-    """What a device does with a model it received."""
-
-    batch_size: int = 50
-    epochs: int | None = 3  # E as passes over the data ...
-    steps: int | None = None  # ... or as a number of steps
-    proximal: float = 0.02  # lambda
+WorkPart: TypeAlias = Callable[[int, Ints, Ints], Work]  # (seed, device [m], job [m]) -> what each does
+Schedule: TypeAlias = Callable[[Floats], Floats]
 
 
 class Task(NamedTuple):
@@ -62,7 +58,8 @@ class Trainer(Protocol):
     A trainer that remembers something of each device has `init(num_parameters) -> Memory`; every job then has its device's
     `memory`, and `train` returns `Trained(updates, memory)`. Where only what arrived counts, it has `arrived(memory, update) ->
     Memory` besides: then it returns plain updates, and its memory goes on with each that the server has read [d]. It may have
-    `check_samples(samples)`, which raises before a run begins if it cannot take these, and `close()`, called at a run's end.
+    `check_samples(samples)`, which raises before a run begins if it cannot take these, and `close()`, called at a run's end. One
+    that does what `job.work` says, where a job has it, in place of `task.work` has `takes_work = True`.
     """
 
     def initial_model(self, seed: int) -> Vector:
@@ -109,7 +106,13 @@ def _job_problem(job: Job, num_parameters: int) -> str | None:
 
 def trainer_backend(trainer: Part) -> str:
     """Return who does the steps, which the bits depend on: the trainer, or the one that it stands around."""
-    return str(trainer.args.get("inner", "native")) if trainer.name in WRAPPERS else trainer.name
+    entry: Any = trainer.args.get("inner", "native") if trainer.name in WRAPPERS else None
+    if ":" in trainer.name:  # a user's own around one of ours
+        inside = [each for each in registry.inner_parameters("trainer", trainer.name) if each.about.part == "trainer"]
+        default = inside[0].default if inside and not is_own_file(str(inside[0].default)) else None
+        entry = trainer.args.get(inside[0].name, default) if inside else None
+    named = isinstance(entry, str) or (isinstance(entry, Mapping) and isinstance(entry.get("name"), str))
+    return trainer_backend(Part.of(entry)) if named else trainer.name
 
 
 def trainer_table_name(samples: Samples) -> TableId:
@@ -151,14 +154,14 @@ def read_trainer_tables(
 def samples_per_training(work: LocalWork, num_samples: Ints) -> Ints:
     """Return how many samples one local training visits on devices that hold so many [m]."""
     if work.steps is None:
-        return num_samples * (work.epochs or 0)
+        return np.asarray(num_samples * work.epochs)
     full, rest = np.divmod(work.steps, -(-num_samples // work.batch_size))
     return np.asarray(full * num_samples + np.minimum(rest * work.batch_size, num_samples))
 
 
-def steps_per_training(work: LocalWork, num_samples: int) -> int:
-    """Return how many steps one local training makes on a device that holds so many samples."""
-    return work.steps if work.steps is not None else -(-num_samples // work.batch_size) * (work.epochs or 0)
+def steps_per_training(work: LocalWork, num_samples: Any) -> Any:
+    """Return how many steps one local training makes on a device, or on each of several, that holds so many samples."""
+    return work.steps if work.steps is not None else -(-num_samples // work.batch_size) * work.epochs
 
 
 def batches(seed: int, device: int, version: int, samples: Ints, work: LocalWork) -> tuple[Ints, Ints]:
@@ -177,11 +180,108 @@ def batches(seed: int, device: int, version: int, samples: Ints, work: LocalWork
     return visited[: bounds[-1]], bounds
 
 
-# Learning-rate schedules: a factor for the share of the horizon that has passed when a device receives its model.
+# How much each device does with a model (`learning.work`).
 
 
-RATE_SCHEDULES: Final[dict[str, Callable[[Floats], Floats]]] = {
-    "constant": np.ones_like,
-    "halved": lambda elapsed: np.where(elapsed < 0.5, 1.0, 0.5),
-    "cosine": lambda elapsed: (1 + np.cos(np.pi * elapsed)) / 2,  # falls from 1 to 0
-}
+def work_is_equal(work: WorkPart) -> bool:
+    """Say whether all devices do what learning.* says."""
+    return bool(getattr(work, "equal", False))
+
+
+def work_varies(work: WorkPart) -> bool:
+    """Say whether the jobs of a device may differ."""
+    return bool(getattr(work, "redraws", True))
+
+
+class DeviceWork(NamedTuple):
+    """What the devices of a system do with models."""
+
+    part: WorkPart
+    usual: LocalWork  # what learning.* says
+    seed: int
+
+    def of(self, device: Ints, job: Ints | None) -> tuple[LocalWork, Floats | None]:
+        """Return what these devices do in these jobs, as columns, and the rate of each [m]; None: the usual one.
+
+        job: their numbers [m]; None if no job differs from the first.
+        """
+        if work_is_equal(self.part):
+            return self.usual, None
+        found = self.part(self.seed, device, np.ones_like(device) if job is None else job)
+        epochs, steps = found.epochs, found.steps
+        if epochs is None and steps is None:
+            epochs, steps = self.usual.epochs, self.usual.steps
+        size = self.usual.batch_size if found.batch_size is None else found.batch_size
+        return LocalWork(size, epochs, steps, self.usual.proximal), found.rate
+
+    def samples(self, device: Ints, job: Ints | None, num_samples: Ints) -> Ints:
+        """Return how many samples devices that hold so many visit in these jobs [m]."""
+        return samples_per_training(self.of(device, job)[0], num_samples)
+
+    def samples_per_job(self, num_samples: Ints) -> Ints | SamplesPerJob:
+        """Return how many samples the devices of a fleet visit in a job [N], or what tells it for every job."""
+        if work_varies(self.part):
+            return SamplesPerJob(self, num_samples)
+        return self.samples(np.arange(len(num_samples)), None, num_samples)
+
+
+@dataclass(frozen=True)
+class SamplesPerJob:
+    """How many samples devices visit whose jobs differ: a function (device [m], job [m]) -> samples [m]."""
+
+    work: DeviceWork
+    num_samples: Ints  # [N]
+
+    def __call__(self, device: Ints, job: Ints) -> Ints:
+        """Return the number of samples of each of these jobs [m]."""
+        return self.work.samples(device, job, self.num_samples[device])
+
+    def __getitem__(self, device: Any) -> Any:
+        """Raise: there is no one number per device."""
+        raise FedtideError(
+            "fleet.samples_per_job is a function of (device, job) here, since learning.work differs from job to job: call it, or "
+            "let learning.work be the same for all jobs of a device"
+        )
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        """Raise, too."""
+        return self[...]
+
+
+def work_rows(work: LocalWork, count: int) -> list[LocalWork]:
+    """Return columns of work as that of each of so many devices."""
+
+    def rows(column: Any) -> list[int | None]:
+        return [None] * count if column is None else np.broadcast_to(column, count).tolist()
+
+    columns = zip(rows(work.batch_size), rows(work.epochs), rows(work.steps), strict=True)
+    return [LocalWork(size, epochs, steps, work.proximal) for size, epochs, steps in columns]
+
+
+def numbered_jobs(ticks: Iterable[Tick], num_devices: int) -> Iterator[Tick]:
+    """Return ticks that say which job each ready device has finished: as its timeline says, or by counting."""
+    finished = np.zeros(num_devices, np.int64)
+    for tick in ticks:
+        finished[tick.ready] += 1
+        yield tick if tick.job is not None else tick._replace(job=finished[tick.ready])
+
+
+# Learning-rate schedules: a factor [m] for the share of the horizon that has passed when a device receives its model [m].
+
+
+def constant(elapsed: Floats) -> Floats:
+    """The learning rate stays as it is."""
+    return np.ones_like(elapsed)
+
+
+def halved(elapsed: Floats) -> Floats:
+    """The paper's: half of it from half-time on."""
+    return np.where(elapsed < 0.5, 1.0, 0.5)
+
+
+def cosine(elapsed: Floats) -> Floats:
+    """Half a cosine: falls from 1 to 0."""
+    return np.asarray((1 + np.cos(np.pi * elapsed)) / 2)
+
+
+RATE_SCHEDULES: Final[dict[str, Schedule]] = {"constant": constant, "halved": halved, "cosine": cosine}

@@ -22,9 +22,11 @@ _STATIC_POINTS: Final = 400  # of its curve, and columns of its raster
 _SCRIPTS: Final = ("common.js", "run.js")
 _LONGEST_TEXT: Final = 200  # characters of a user's text in a page
 _NUMBERS: Final = (  # of the summary
-    *("best test accuracy", "time to 80%", "time to 90%", "uploads", "updates lost", "symbols granted", "bits sent"),
+    *("best test accuracy", "time to 80%", "time to 90%", "uploads", "updates arrived", "updates lost"),
+    *("sent once more", "picked and silent", "symbols granted", "symbols sent", "symbols idle", "bits sent"),
     *("kept share r/d, mean", "age of updates, mean", "samples used", "samples wasted"),
 )
+_MOST_METRICS: Final = 12  # of a run, in its numbers
 _FADING: Final = ("rayleigh", "rayleigh_by_device", "rician", "nakagami", "jakes")  # about an average SNR
 _NO_RESULT: Final = (*config.PRESETS, "tracker", "data.folder")  # keys that change no result
 
@@ -159,6 +161,8 @@ def _run_data(run: RunView, level: int, live: bool) -> dict[str, Any]:
         "picks": run_rows.run_row_uploads(run, grid),
         "uploads": sum(len(record.picked) for record in run.rounds),
         "lost": sum(len(record.lost) for record in run.rounds),
+        "silent": sum(len(record.silent) for record in run.rounds),
+        "retransmitted": sum(len(record.retransmitted) for record in run.rounds),
         "ages": run_rows.run_row_ages(run, grid),
         "labels": labels,
     }
@@ -184,7 +188,10 @@ def _facts(run: RunView, running: bool) -> list[str]:
     """Describe a run in short phrases, and how far it came."""
     experiment = run.experiment
     where = {"deployed": "real devices", "simulated": "simulated", "recorded": "from its records"}[run.kind]
-    lost, uploads = sum(len(record.lost) for record in run.rounds), sum(len(record.picked) for record in run.rounds)
+    uploads = sum(len(record.picked) for record in run.rounds)
+    fates = {
+        name: sum(len(getattr(record, name)) for record in run.rounds) for name in ("lost", "silent", "retransmitted")
+    }
     now = f"{run.rounds[-1].time:g}{f' {run.unit}' if run.unit else ''}"
     return [
         f"N = {experiment.fleet.num_devices:,}",
@@ -193,7 +200,7 @@ def _facts(run: RunView, running: bool) -> list[str]:
         _radio(experiment),
         f"seed {experiment.seed}",
         f"{len(run.rounds):,} aggregations",
-        *([f"{lost:,} of {uploads:,} uploads lost"] if lost else []),
+        *(f"{count:,} of {uploads:,} uploads {fate}" for fate, count in fates.items() if count),
         where,
         "complete" if run.complete else f"under way, at time {now}" if running else f"not complete, at time {now}",
     ]
@@ -211,11 +218,13 @@ def _radio(experiment: Experiment) -> str:
 
 def _numbers(run: RunView) -> list[tuple[str, str]]:
     """Return the summary of a run, and what made it, by name."""
+    measured = next((record.metrics for record in reversed(evaluated_rounds(run.rounds))), {})
     commit = str(run.versions.get("commit") or "unknown")
     texts = summary_texts(summarise(run.experiment, run.rounds, run.num_parameters))
     numbers = {
         f"{'final' if run.complete else 'latest'} test accuracy": texts["final test accuracy"],
         **{name: texts[name] for name in _NUMBERS},
+        **{f"{name}, last": f"{value:.4g}" for name, value in [*measured.items()][:_MOST_METRICS]},
         "fedtide": str(run.versions.get("fedtide") or "unknown"),
         "commit": f"{commit[:12]}{commit[40:]}",  # with a + if the code was changed since
         "instruction path": str(run.versions.get("isa") or "none"),

@@ -74,13 +74,13 @@ def rows_by_speed(run: RunView) -> Ints:
 
 
 def run_row_cells(run: RunView, grid: RowGrid) -> dict[str, Any]:
-    """Return how many devices of every row were ready, picked and lost at every column, and their mean capacity."""
+    """Return how many devices of every row were ready, picked, lost and silent at every column, and their mean capacity."""
     shape = (len(grid.keep), len(grid.size))
-    ready, picked, lost = (np.zeros(shape, np.int64) for _ in range(3))
+    counts = {name: np.zeros(shape, np.int64) for name in ("ready", "picked", "lost", "silent")}
     column = np.searchsorted(grid.keep, np.arange(len(run.rounds)))  # what lies between counts for the later one
     for each, at in zip(run.rounds, column.tolist(), strict=True):
-        for table, who in ((ready, each.ready), (picked, each.picked), (lost, each.lost)):
-            table[at] += np.bincount(grid.row[np.array(who, np.int64)], minlength=shape[1])
+        for name, table in counts.items():
+            table[at] += np.bincount(grid.row[np.array(getattr(each, name), np.int64)], minlength=shape[1])
     capacity = run.capacity[grid.keep]
     known = np.isfinite(capacity)
     total, number = (
@@ -90,9 +90,7 @@ def run_row_cells(run: RunView, grid: RowGrid) -> dict[str, Any]:
     mean = total / np.maximum(number, 1)
     most = float(mean.max(initial=0.0)) or 1.0
     tree: dict[str, Any] = {
-        "ready": _pack_numbers(narrow_for_checkpoint(ready)),
-        "picked": _pack_numbers(narrow_for_checkpoint(picked)),
-        "lost": _pack_numbers(narrow_for_checkpoint(lost)),
+        **{name: _pack_numbers(narrow_for_checkpoint(table)) for name, table in counts.items()},
         "capacity": _pack_numbers(np.where(number > 0, 1 + np.rint(254 * mean / most), 0).astype(np.uint8)),
         "capacity_max": most,
     }
@@ -211,5 +209,6 @@ def run_row_columns(run: RunView, grid: RowGrid) -> dict[str, Any]:
     tree["air"] = [sum(each.symbols) for each in chosen]
     tree["ready"] = [each.num_ready for each in chosen]
     tree["uploads"] = [len(each.picked) for each in chosen]
-    tree["lost"] = [list(each.lost)[:_PICKS_LISTED] for each in chosen]
+    for name in ("lost", "silent", "retransmitted"):
+        tree[name] = [list(getattr(each, name))[:_PICKS_LISTED] for each in chosen]
     return tree

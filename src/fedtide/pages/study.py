@@ -21,12 +21,12 @@ from fedtide.pages.html import Markup, html_page, html_text, join_markup, markup
 from fedtide.pages.run import run_page
 from fedtide.pages.run_rows import fit_page
 from fedtide.pages.study_curves import (
-    HEIGHTS,
     PAGE_AXES,
     Family,
     PageCurve,
     Pool,
     cut_curve_label,
+    page_heights,
     study_curves_family,
     study_curves_in_store,
 )
@@ -139,7 +139,7 @@ def forest_page(title: str, lead: str, families: Sequence[Family], found: Forest
             "width": _unit_widths(families),
             "confidence": CONFIDENCE,
             "axes": PAGE_AXES,
-            "heights": HEIGHTS,
+            "heights": page_heights(families),
             "thinned": f"Curves are thinned to {longest >> level} of {longest} points, to keep this page below 2 MB; the "
             "comparisons are of all points."
             if pool.is_thinned

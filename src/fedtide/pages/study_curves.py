@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,8 +14,8 @@ from fedtide import config
 from fedtide.core.yaml12 import yaml_in_line
 from fedtide.pages.html import html_line_styles
 from fedtide.plot.charts import evenly_on_chart
-from fedtide.studies.metrics import UNCOUNTED, amount_spent
-from fedtide.studies.results import RunResult
+from fedtide.studies.metrics import SHARES, UNCOUNTED, amount_spent, counted_note
+from fedtide.studies.results import METRIC_PREFIX, RunResult
 from fedtide.studies.spec import Run, Study
 from fedtide.studies.statistics import aligned_seeds, mixed_seeds_note
 from fedtide.studies.store import Store
@@ -25,7 +26,7 @@ PAGE_AXES: Final = {
     "time": "time",
     "index": "iteration",
     "bits": "bits sent",
-    "symbols": "symbols spent (airtime)",
+    "symbols": "symbols granted",
     "air_time": "seconds on the air",
     "joules": "energy (J)",
     "samples_trained": "samples trained on",
@@ -33,7 +34,9 @@ PAGE_AXES: Final = {
 }
 HEIGHTS: Final = {"test_accuracy": "test accuracy", "train_loss": "training loss"}
 _LONGEST_LABEL: Final = 300  # characters
+_MOST_METRICS: Final = 24  # drawn on a page; a run may measure more
 _SPENT_COLUMNS: Final = ("bits", "symbols", "air_time", "joules", "samples_trained", "bits_down")
+_SHARES_SHOWN: Final = ("lost_share", "silent_share", "retransmitted_share", "idle_share")
 _NOT_COMPARED: Final = ("seed", "tracker")  # keys
 
 
@@ -51,7 +54,7 @@ class Pool:
 
     def run(self, result: RunResult) -> int:
         """Return the number of a run."""
-        found = _spent(result) | {name: result.column(name) for name in HEIGHTS}
+        found = _spent(result) | {name: result.column(name) for name in (*HEIGHTS, *result.metrics[:_MOST_METRICS])}
         kept = np.arange(len(found["time"])) if self._most is None else evenly_on_chart(len(found["time"]), self._most)
         self.is_thinned |= len(kept) < len(found["time"])
         named = {name: self._column(values[kept]) for name, values in found.items() if _is_whole_column(values)}
@@ -119,6 +122,13 @@ class Family(NamedTuple):
         return [curve.label for curve in self.curves].index(label)
 
 
+def page_heights(families: Iterable[Family]) -> dict[str, str]:
+    """Return the columns that a page may draw, with their labels: scores, and what else was measured."""
+    runs = [run for family in families for curve in family.curves for run in curve.runs.values()]
+    measured = {name for run in runs for name in run.metrics[:_MOST_METRICS]}
+    return HEIGHTS | {name: cut_curve_label(name.removeprefix(METRIC_PREFIX), 60) for name in sorted(measured)}
+
+
 def study_curves_family(family: Family, pool: Pool) -> dict[str, Any]:
     """Return a family as plain data: curves with their runs, available axes, and why others are not available."""
     even, lines = _even_runs(family), html_line_styles(curve.name for curve in family.curves)
@@ -138,6 +148,7 @@ def study_curves_family(family: Family, pool: Pool) -> dict[str, Any]:
             }
         )
     axes, absent = _axes_of([run for curve in family.curves for run in curve.runs.values()])
+    counted = counted_note(run for curve in family.curves for run in curve.runs.values()).capitalize()
     by_setting = [
         {curve.label: even[curve.label] for curve in family.curves if curve.setting == setting and curve.label in even}
         for setting in family.settings
@@ -148,7 +159,7 @@ def study_curves_family(family: Family, pool: Pool) -> dict[str, Any]:
         "caption": family.caption,
         "curves": curves,
         "settings": [cut_curve_label(setting) for setting in family.settings],
-        "notes": [note for note in map(mixed_seeds_note, by_setting) if note],
+        "notes": [note for note in (*map(mixed_seeds_note, by_setting), counted) if note],
         "heights": _heights_of(family),
         "column": family.column,
         "over": family.over,
@@ -182,9 +193,11 @@ def _axes_of(results: Sequence[RunResult]) -> tuple[list[str], dict[str, str]]:
 
 
 def _heights_of(family: Family) -> list[str]:
-    """Return the columns that were measured at all evaluations of all runs."""
+    """Return the columns that were measured at all evaluations of all runs; what was measured besides, unless it is all 0."""
     every = [run for curve in family.curves for run in curve.runs.values()]
-    return [name for name in HEIGHTS if not any(np.isnan(run.column(name)).any() for run in every)]
+    scores = [name for name in HEIGHTS if not any(np.isnan(run.column(name)).any() for run in every)]
+    more = [name for name in page_heights([family]) if name not in HEIGHTS]
+    return scores + [name for name in more if all(_is_whole_column(run.column(name)) for run in every)]
 
 
 def cut_curve_label(text: str, most: int = _LONGEST_LABEL) -> str:
@@ -195,7 +208,8 @@ def cut_curve_label(text: str, most: int = _LONGEST_LABEL) -> str:
 def _ledger_rows(family: Family) -> list[dict[str, Any]]:
     """Return what every curve spent up to its end, averaged over the seeds that its setting's curves share.
 
-    A row has curve (its number), seeds, uploads, wasted (share of the samples trained on) and _SPENT_COLUMNS; None: not counted.
+    A row has curve (its number), seeds, uploads, wasted (share of the samples trained on), _SPENT_COLUMNS and _SHARES_SHOWN;
+    None: not counted.
     """
     even = _even_runs(family)
     rows = []
@@ -213,7 +227,9 @@ def _ledger_rows(family: Family) -> list[dict[str, Any]]:
         trained, used = ends["samples_trained"], float(np.mean([run.column("samples_used")[-1] for run in runs]))
         uploads = float(np.mean([run.totals["uploads"] or 0.0 for run in runs]))
         wasted = None if not trained else 1 - used / trained
-        rows.append({"curve": number, "seeds": len(runs), "uploads": uploads, "wasted": wasted, **ends})
+        means = {name: float(np.mean([SHARES[name](run) for run in runs])) for name in _SHARES_SHOWN}
+        shares = {name: None if math.isnan(mean) else mean for name, mean in means.items()}
+        rows.append({"curve": number, "seeds": len(runs), "uploads": uploads, "wasted": wasted, **shares, **ends})
     return rows
 
 

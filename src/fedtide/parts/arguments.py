@@ -32,6 +32,7 @@ class Arg:
     meaning: str = ""
     unit: str = ""
     key: str | None = None  # the experiment's key that fills it
+    part: str | None = None  # it is itself a part, of this kind
     gt: float | None = None
     ge: float | None = None
     lt: float | None = None
@@ -49,6 +50,7 @@ def arg(
     *,
     unit: str = "",
     key: str | None = None,
+    part: str | None = None,
     gt: float | None = None,
     ge: float | None = None,
     lt: float | None = None,
@@ -56,9 +58,10 @@ def arg(
 ) -> Arg:
     """Describe a parameter of a part, in the place of a second argument to Annotated.
 
-    key: the experiment's key that fills it; it is given by that key only.
+    key: the experiment's key that fills it; it is given by that key only. part: a kind; the parameter is given as a part is, by
+    its name or {name: ..., parameters}, and the part is made and handed over.
     """
-    return Arg(meaning, unit, key, gt, ge, lt, le)
+    return Arg(meaning, unit, key, part, gt, ge, lt, le)
 
 
 class Parameter(NamedTuple):

@@ -27,7 +27,7 @@ from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts.arguments import MOST_MEMORY
 from fedtide.parts.kinds import KINDS
-from fedtide.types import Floats, Link, Memory, Selection, Shares, Signal, Vector, readonly_copy
+from fedtide.types import Floats, Link, Memory, Selection, Shares, Signal, Vector, Work, readonly_copy
 
 _LONGEST_NAME: Final = 100  # characters: it is a file's name in the checkpoint
 _LONGEST_ANSWER: Final = 200  # characters of an answer in a message
@@ -136,6 +136,13 @@ def is_ours(policy: Any) -> bool:
     return is_of_ours(_definition(policy))
 
 
+def outermost_user_part(policy: Any) -> Any:
+    """Return a part that is not one of ours, or the first such one inside it (its `inner_part`); None: all are ours."""
+    while policy is not None and is_ours(policy):
+        policy = getattr(unguarded_part(getattr(policy, "__wrapped__", policy)), "inner_part", None)
+    return policy
+
+
 def is_of_ours(definition: Any) -> bool:
     """Say whether a function or class is written here."""
     return (getattr(definition, "__module__", None) or "").startswith("fedtide.")
@@ -241,6 +248,30 @@ def _shares(call: WorldCall, answer: Any) -> Shares:
     return Shares(symbols, bits)
 
 
+_MOST_LOCAL: Final = 10**9  # epochs, steps or samples of a step
+
+
+def _work(call: WorldCall, answer: Any) -> Work:
+    """Return how much devices do [m]: whole numbers of epochs or steps, and what else is given."""
+    if not isinstance(answer, Work) or (answer.epochs is not None and answer.steps is not None):
+        raise FedtideError(
+            f"{call.label} returned {shown(answer, _LONGEST_ANSWER)}: it must give fedtide.Work(epochs or steps, batch_size, rate), "
+            "columns of one number per device; leave out what is as learning.* says"
+        )
+
+    def whole(name: str) -> Any:
+        wanted = f"whole numbers of {name} from 1 to {_MOST_LOCAL:,}"
+        given = getattr(answer, name)
+        is_right = lambda found: (found >= 1) & (found <= _MOST_LOCAL) & (found == np.floor(found))  # noqa: E731
+        return None if given is None else call.column(given, wanted, is_right).astype(np.int64)
+
+    def positive(found: Floats) -> Any:
+        return np.isfinite(found) & (found > 0)
+
+    rate = None if answer.rate is None else call.column(answer.rate, "finite rates > 0", positive)
+    return Work(whole("epochs"), whole("steps"), whole("batch_size"), rate)
+
+
 ANSWERS: Final[dict[str, Callable[[WorldCall, Any], Any]]] = {
     "duration": lambda call, answer: call.column(answer, "times > 0", lambda found: found > 0),
     "availability": lambda call, answer: call.column(
@@ -253,6 +284,9 @@ ANSWERS: Final[dict[str, Callable[[WorldCall, Any], Any]]] = {
     "downlink": lambda call, answer: call.column(answer, "times >= 0", lambda found: found >= 0),
     "energy": lambda call, answer: call.column(answer, "finite energies >= 0 in J"),
     "allocation": _shares,
+    "retransmission": lambda call, answer: call.column(answer, "numbers of bits >= 0", lambda found: found >= 0),
+    "work": _work,
+    "schedule": lambda call, answer: call.column(answer, "finite factors >= 0 of the learning rate"),
 }
 
 

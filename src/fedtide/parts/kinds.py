@@ -55,6 +55,8 @@ def _calls(signatures: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     return {match[1]: tuple(match[2].split(", ")) for match in found if match}
 
 
+_DURATION = {"run.duration": "the part that fleet.duration names: (seed, device [m], job [m]) -> times [m]"}
+_ENERGY = {"run.energy": "the part that fleet.energy names: (seed, device [m], samples [m], symbols [m]) -> J [m]"}
 _COVERAGE = {"run.coverage": "the part that radio.coverage names: (seed, device [m], time [m]) -> average SNR [m]"}
 
 KINDS: Final[dict[str, Kind]] = {
@@ -82,7 +84,8 @@ KINDS: Final[dict[str, Kind]] = {
         asked_before=True,
         fills={
             "fleet.num_samples": "how many samples every device holds [N]",
-            "fleet.samples_per_job": "how many samples every device goes through in one training [N]",
+            "fleet.samples_per_job": "how many samples every device goes through in one training [N]; if learning.work differs from "
+            "job to job, a function (device [m], job [m]) -> samples [m]",
         },
     ),
     "availability": Kind(
@@ -120,6 +123,11 @@ KINDS: Final[dict[str, Kind]] = {
         "how the picked devices share the symbols: one by one, or all at once",
         ("(updates, weights, snr, rng) -> what the server hears of sum_k w_k u_k [d]",),
     ),
+    "retransmission": Kind(
+        "radio.retransmission",
+        "what becomes of a packet that did not arrive",
+        ("(carried, before) -> bits that the server has of each packet [r]",),
+    ),
     "downlink": Kind(
         "radio.downlink",
         "how long a device takes to receive a model",
@@ -128,17 +136,28 @@ KINDS: Final[dict[str, Kind]] = {
         fills=_COVERAGE,
     ),
     "energy": Kind("fleet.energy", "what devices spend in energy", ("(seed, device, samples, symbols) -> J [m]",)),
+    "selector": Kind(
+        "fleet.selector",
+        "who takes a free place where only some train at a time",
+        ("(idle, count, rng) -> positions [count] within those who wait",),
+        fills={**_COVERAGE, **_DURATION},
+    ),
     "timeline": Kind(
-        "timeline.name", "when the server acts", ("(clock) -> ticks, one after the other",), asked_before=True
+        "timeline.name",
+        "when the server acts",
+        ("(clock) -> ticks, one after the other",),
+        fold=("when(situation) -> when the server acts next",),
+        asked_before=True,
     ),
     "scheduler": Kind(
         "policy.scheduler",
         "who uploads",
-        ("(candidates, limit, rng) -> positions within the candidates, limit at most, or a Selection",),
+        ("(candidates, limit, rng) -> positions within the candidates, limit at most, a Selection or a Decision",),
         (
             "init(num_devices) -> memory",
-            "(memory, candidates, limit, rng) -> (positions within the candidates, limit at most, or a Selection, memory)",
+            "(memory, candidates, limit, rng) -> (positions within the candidates, a Selection or a Decision, memory)",
         ),
+        fills={**_DURATION, **_ENERGY},
     ),
     "weighting": Kind(
         "policy.weighting",
@@ -188,6 +207,22 @@ KINDS: Final[dict[str, Kind]] = {
         ("init(num_parameters) -> memory of a device", "train(jobs) -> Trained(updates [r d], memory)"),
         made_with=("task",),
     ),
+    "work": Kind(
+        "learning.work",
+        "how much each device does with a model",
+        (
+            "(seed, device, job) -> Work(epochs [m] or steps [m], batch_size [m], rate [m]), each of which may be left out",
+        ),
+        asked_before=True,
+    ),
+    "schedule": Kind(
+        "learning.schedule",
+        "how the learning rate changes in the course of a run",
+        ("(elapsed) -> factors of learning.learning_rate [m]; elapsed: shares of the horizon, from 0 to 1 [m]",),
+    ),
+    "metric": Kind(
+        "learning.metrics", "what else is measured of a model", ("(model, context) -> finite numbers by name",)
+    ),
     "tracker": Kind(
         "tracker",
         "who watches a run",
@@ -195,8 +230,8 @@ KINDS: Final[dict[str, Kind]] = {
     ),
 }
 
-# Those whose name is a key of the experiment's own; a tracker changes nothing and is named in a list.
-NAMED: Final = {name: kind for name, kind in KINDS.items() if name != "tracker"}
+# Those whose name is a key of the experiment's own; metrics and trackers change nothing and are named in lists.
+NAMED: Final = {name: kind for name, kind in KINDS.items() if name not in ("metric", "tracker")}
 
 
 @functools.cache

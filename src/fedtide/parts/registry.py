@@ -21,6 +21,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from fedtide.core.files import is_own_file
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts.arguments import NO_DEFAULT, Parameter, argument_given_elsewhere, checked_arguments, part_parameters
@@ -29,6 +30,26 @@ from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.parts.user_code import reading_user_code, user_code_attribute, user_code_folder, user_file_near
 
 Fill: TypeAlias = Callable[[str], Any]  # the value of an experiment's key
+
+
+class InnerName(str):
+    """The name of a part inside another one of ours, which makes it itself: with these arguments, and what the outer one has."""
+
+    args: Mapping[str, Any]
+    fill: Fill
+
+    @classmethod
+    def of(cls, name: str, args: Mapping[str, Any], fill: Fill) -> InnerName:
+        """Return a name that knows how its part is made."""
+        made = cls(name)
+        made.args, made.fill = args, fill
+        return made
+
+
+def inner_arguments(name: str, args: Mapping[str, Any] | None) -> tuple[dict[str, Any], Fill]:
+    """Return the arguments of a part inside one of ours, and how what else it asks for is filled in. args: given beside its name."""
+    own = name if isinstance(name, InnerName) else InnerName.of(name, {}, fill_in_nothing)
+    return {**own.args, **(args or {})}, own.fill
 
 
 def fill_in_nothing(key: str) -> Any:
@@ -55,7 +76,7 @@ def part(
 def _calls(kind: str, made: Any) -> Mapping[str, tuple[str, ...]]:
     """Return how a part is called: what it is given, by method."""
     known = KINDS[kind]
-    if known.fold and hasattr(made, "start") and not callable(made):
+    if known.fold and not callable(made) and (hasattr(made, "start") or hasattr(made, "when")):
         return known.calls_of_fold
     return known.calls_with_memory if known.memory and part_remembers(made) else known.calls
 
@@ -223,10 +244,17 @@ def registry_arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: s
     for name in args if fill is not fill_in_nothing else ():
         if name in declared and (remedy := argument_given_elsewhere(declared[name])):
             raise FedtideError(f"{label}: {name}={shown(args[name])} cannot be given here: {remedy}")
+    inside = {
+        name: _inner(each, args.get(name, each.default), fill, label)
+        for name, each in declared.items()
+        if each.about.part
+    }
     made = {
         name: checked_arguments(declared[name], value, label) if name in declared else value
         for name, value in args.items()
+        if name not in inside
     }
+    made |= inside
     made |= {
         name: each.default for name, each in declared.items() if name not in made and isinstance(each.default, Path)
     }
@@ -236,6 +264,37 @@ def registry_arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: s
             continue
         made[name] = fill(each.about.key)
     return made
+
+
+def _inner(parameter: Parameter, entry: Any, fill: Fill, label: str) -> Any:
+    """Return the part that a parameter of another one names, made; as a name if that is what the parameter is declared to take."""
+    kind = str(parameter.about.part)
+    name = entry.get("name") if isinstance(entry, Mapping) else entry
+    if entry is None or not (isinstance(name, str) or entry is parameter.default):
+        if entry is None and parameter.default is None:
+            return None
+        raise FedtideError(
+            f"{label}: {parameter.name}={shown(entry)} names no {kind}: give its name, or {{name: ..., parameters}}"
+        )
+    if not isinstance(name, str):  # an object, by default
+        return entry
+    if entry is parameter.default and is_own_file(name):
+        raise FedtideError(
+            f"{label}: {parameter.name}={name!r} names a file by default, which would not be known to belong to a run: name it in "
+            "the experiment"
+        )
+    args = {each: value for each, value in entry.items() if each != "name"} if isinstance(entry, Mapping) else {}
+    if parameter.type is str:
+        return InnerName.of(name, args, fill)
+    return part(kind, name, args, fill)
+
+
+def inner_parameters(kind: str, name: str) -> list[Parameter]:
+    """Return the parameters of a part that are parts themselves; none of one that cannot be read now."""
+    try:
+        return [each for each in part_parameters(find_part(kind, name, builtin_parts(kind))) if each.about.part]
+    except FedtideError:
+        return []
 
 
 def check_part_arguments(

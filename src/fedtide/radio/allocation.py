@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, Shares
@@ -64,10 +65,16 @@ def symbols_per_tick(count: int, end: float, num_symbols: float, max_duration: f
     return _REFERENCE_TICKS_PER_MAX_DURATION * num_symbols * end / (max_duration * count)
 
 
+def symbols_per_packet(bits: npt.ArrayLike, capacity: npt.ArrayLike, symbols: npt.ArrayLike) -> Floats:
+    """Return the symbols that packets of these bits [r] take at these capacities in bit/symbol [r], at most those granted [r]."""
+    sent, carried, granted = (np.asarray(each, np.float64) for each in (bits, capacity, symbols))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.where(sent > 0, np.minimum(sent / carried, granted), 0.0)
+
+
 def symbols_sent(bits: Sequence[float], capacity: Sequence[float], symbols: Sequence[float]) -> float:
-    """Return the symbols that packets of these bits [r] take at these capacities in bit/symbol [r], at most those granted."""
-    uploads = zip(bits, capacity, symbols, strict=True)
-    return sum(min(sent / carries, granted) for sent, carries, granted in uploads if sent and carries)
+    """Return the symbols that all of these packets take together."""
+    return math.fsum(symbols_per_packet(bits, capacity, symbols))
 
 
 # Other ways to share a tick's symbols; every device sends at its nominal power, so that bits = symbols x capacity.

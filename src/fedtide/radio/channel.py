@@ -180,6 +180,31 @@ def _drawn(seed: int, device: Ints, paths: int, direct: bool) -> tuple[Singles, 
     return np.concatenate(speed).astype(np.float32), np.concatenate(phase).astype(np.float32)
 
 
+@dataclass(frozen=True)
+class GilbertElliott:
+    """Links that turn bad and good again: a Markov chain of two states for every device, independent of each other.
+
+    A link is bad for a share to_bad / (to_bad + to_good) of the time, and states s steps apart are correlated with
+    (1 - to_bad - to_good)^s. Gilbert, Capacity of a burst-noise channel (1960); Elliott (1963).
+    """
+
+    to_bad: Annotated[float, arg("probability that a good link turns bad in a step", gt=0, lt=1)] = 0.1
+    to_good: Annotated[float, arg("probability that a bad link turns good in a step", gt=0, lt=1)] = 0.3
+    bad_db: Annotated[float, arg("how much weaker a bad link is", unit="dB", ge=0, le=300)] = 20.0
+    step: Annotated[float | None, arg("how long a step lasts, in units of time; not given: one tick", gt=0)] = None
+    fading: Annotated[bool, arg("Rayleigh block fading on top")] = False
+    coverage: LinkCoverage = EQUAL
+
+    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
+        """Return SNR_k [m]."""
+        at = tick if self.step is None else int(time / self.step)
+        table = ((1 - self.to_bad, self.to_bad), (self.to_good, 1 - self.to_good))
+        gain = np.where(columns.markov(seed, "gilbert elliott", device, at, table) == 1, 10 ** (-self.bad_db / 10), 1.0)
+        if self.fading:
+            gain = gain * columns.exponential(seed, "gilbert elliott fading", device, tick)
+        return _faded(self.coverage, seed, time, device, gain)
+
+
 # Uplinks from a file: what was measured, or what another simulator says.
 
 
@@ -286,5 +311,6 @@ CHANNELS: Final[dict[str, Any]] = {
     "rician": Rician,
     "nakagami": Nakagami,
     "jakes": Jakes,
+    "gilbert_elliott": GilbertElliott,
     "trace": TraceChannel,
 }

@@ -1,7 +1,8 @@
 """Modems: the bits that a symbol carries at an SNR. Channel, CSI and modem together make an uplink.
 
 A modem is a callable (snr [m]) -> capacity [m] in bit/symbol: what links carry that are received at these SNRs, numbers and
-not in dB. It depends on its argument alone, link by link.
+not in dB. It depends on its argument alone, link by link. One that loses packets its links could carry has a method
+error(snr [m]) -> probability [m].
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import numpy as np
 
-from fedtide.types import Floats, Ints, Link
+from fedtide.parts.arguments import arg
+from fedtide.types import Floats, Ints, Link, Signal
 
 if TYPE_CHECKING:
     from fedtide.radio.channel import Channel
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _FAINT_SNR = 1e-6
 _LARGEST_CAPACITY = 1000.0  # bit/symbol; its SNR is still a number
+_BLOCK_BITS = 40  # no run has 2^40 ticks
 
 
 Modem: TypeAlias = Callable[[Floats], Floats]
@@ -35,7 +38,27 @@ class Shannon:
         return shannon_capacity(snr)
 
 
-MODEMS: Final[dict[str, Any]] = {"shannon": Shannon}
+@dataclass(frozen=True)
+class Waterfall:
+    """C = log2(1 + SNR), and a packet is lost with probability 1 - exp(-m/SNR) whatever its size.
+
+    Xi et al., "A general upper bound to evaluate packet error rate over quasi-static fading channels", IEEE TWC 2011, as
+    Chen et al. use it, "A joint learning and communications framework for federated learning", IEEE TWC 2021.
+    """
+
+    threshold: Annotated[float, arg("m, the waterfall threshold; a number, theirs is 0.023 dB", ge=0)] = 10**0.0023
+
+    def __call__(self, snr: Floats) -> Floats:
+        """Return C_k [m]."""
+        return shannon_capacity(snr)
+
+    def error(self, snr: Floats) -> Floats:
+        """Return how likely a packet is lost [m]."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(-np.expm1(-self.threshold / snr))
+
+
+MODEMS: Final[dict[str, Any]] = {"shannon": Shannon, "waterfall": Waterfall}
 
 
 def shannon_capacity(snr: Floats) -> Floats:
@@ -56,9 +79,19 @@ class Uplink:
     channel: Channel
     csi: Csi
     modem: Modem
+    num_blocks: int = 1  # b, resource blocks that fade apart
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
-        """Return the links of these devices at this tick [m]."""
+        """Return the links of these devices at this tick [m]; of several blocks, their mean."""
+        if self.num_blocks == 1:
+            return self._link(seed, tick, time, device)
+        # Block b fades as another tick would: its draws have another address, the places of the devices the same.
+        each = [self._link(seed, tick + (block << _BLOCK_BITS), time, device) for block in range(self.num_blocks)]
+        signals = [link.signal or Signal(*map(shannon_snr, link[:2])) for link in each]
+        capacity, estimated = (np.mean(column, axis=0) for column in list(zip(*each, strict=True))[:2])
+        return Link(capacity, estimated, Signal(*(np.stack(column, axis=1) for column in zip(*signals, strict=True))))
+
+    def _link(self, seed: int, tick: int, time: float, device: Ints) -> Link:
         found, modem = self.channel(seed, tick, time, device), self.modem
         known = bool(getattr(self.csi, "exact", False))  # the server knows what the channel says it knows
         if isinstance(found, Link):
@@ -67,6 +100,6 @@ class Uplink:
             found, modem = shannon_snr(found.capacity), shannon_capacity  # rates have passed a modem already
         if known:
             capacity = modem(found)
-            return Link(capacity, capacity)
+            return Link(capacity, capacity, Signal(found, found))
         signal = self.csi(seed, tick, time, device, found)
-        return Link(modem(signal.snr), modem(signal.estimated_snr))
+        return Link(modem(signal.snr), modem(signal.estimated_snr), signal)

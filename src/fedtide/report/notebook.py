@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.report.summary import arrived_updates, summary_mean
+from fedtide.report.summary import summary_mean
 
 if TYPE_CHECKING:  # a plan needs no run folders
     from fedtide.runs import RoundRecord
@@ -55,8 +55,10 @@ def notebook_round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
             "time": record.time,
             "num_ready": record.num_ready,
             "num_picked": len(record.picked),
-            "num_arrived": arrived_updates(record),
+            "num_arrived": record.num_arrived,
             "num_lost": len(record.lost),
+            "num_silent": len(record.silent),
+            "num_retransmitted": len(record.retransmitted),
             "mean_age": summary_mean(record.age),
             "mean_capacity": summary_mean(record.capacity),
             "mean_num_kept": summary_mean(record.num_kept),
@@ -69,13 +71,14 @@ def notebook_round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
             "test_loss": record.test_loss,
             "train_loss": record.train_loss,
             **record.ledger._asdict(),
+            **{f"metrics/{name}": value for name, value in record.metrics.items()},
         }
         for record in rounds
     ]
 
 
 def notebook_upload_columns(rounds: Iterable[RoundRecord]) -> dict[str, list[Any]]:
-    """Return one row per upload, as columns: index, time, device, the values recorded for it, lost."""
+    """Return one row per upload, as columns: index, time, device, the values recorded for it, lost, silent, retransmitted."""
     from fedtide.runs.record import PER_UPLOAD
 
     rounds = list(rounds)
@@ -85,7 +88,10 @@ def notebook_upload_columns(rounds: Iterable[RoundRecord]) -> dict[str, list[Any
         "device": [device for record in rounds for device in record.picked],
     }
     found |= {name: [value for record in rounds for value in getattr(record, name)] for name in PER_UPLOAD}
-    return found | {"lost": [device in record.lost for record in rounds for device in record.picked]}
+    for name in ("lost", "silent", "retransmitted"):
+        those = [(record.picked, set(getattr(record, name))) for record in rounds]
+        found[name] = [device in some for picked, some in those for device in picked]
+    return found
 
 
 def notebook_card(title: str, table: str, figure: Any = None) -> str:

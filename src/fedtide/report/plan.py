@@ -1,34 +1,37 @@
-"""What an experiment will do, before anything is trained: one row per aggregation, a summary, tables, a figure."""
+"""What an experiment will do, before anything is trained: one row per aggregation, a summary, a figure."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import RenderableType
 
-from fedtide.codec.base import checked_codec_kept
+from fedtide.codec.base import Sent, checked_codec_kept
 from fedtide.config import Experiment
 from fedtide.config.workload import LARGE_FLEET_DEVICES
+from fedtide.engine.step import Bools, Info
 from fedtide.engine.system import System, build, load_dataset, parameter_count
-from fedtide.engine.ticks import planned, planned_tick_bits
+from fedtide.engine.ticks import Planned, planned
+from fedtide.engine.uplink import planned_tick_bits
 from fedtide.parts import checks
 from fedtide.plot.figure import inline_figure, shown_figure
 from fedtide.plot.run import draw_plan
 from fedtide.radio.allocation import symbols_sent
 from fedtide.radio.over_the_air import is_not_over_the_air
 from fedtide.report import notebook
-from fedtide.report.summary import ages_in_words, summary_mean
-from fedtide.report.terminal import TableColumn, terminal_list, terminal_pairs
+from fedtide.report.plan_text import PLAN_TITLE, plan_facts, plan_median
+from fedtide.report.summary import summary_mean
+from fedtide.runs.record import Ledger, record_costs
 from fedtide.schedule.label_variance import label_variance
-from fedtide.types import Ints, documented
+from fedtide.types import Grant, Ints, documented
 
-_PICKS_LISTED = 30  # per aggregation; the others are counted
-_TITLE = "Plan (nothing trained)"
+_UNHEARD_NAMED = 10  # devices; the others are counted
+_NOBODY = Grant(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 
 
 @documented
@@ -39,7 +42,8 @@ class Plan(NamedTuple):
     # One mapping per aggregation: index, time, num_ready and ready_ages (how many of each age), and ready [m], ready_age [m] if
     # the fleet has at most 10,000 devices; then, unless the scheduler waits for what only a training tells, per picked device
     # [r]: picked, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, num_kept; lost (who of them, None
-    # if only the packets tell) and lost_at_most; label_variance and proved_minimal
+    # if only the packets tell) and lost_at_most; silent (who is too weak to be heard over the air); joules of all who are
+    # ready (None: not counted); label_variance and proved_minimal
     rows: list[dict[str, Any]]
     summary: dict[str, Any]  # the plan in a dozen numbers
 
@@ -47,7 +51,8 @@ class Plan(NamedTuple):
         """Return one row per aggregation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
         index, time; num_ready, num_picked, num_lost; of the uploads the mean age (ticks), capacity (bit/symbol) and
-        num_kept, the sums of symbols and budget_bits; label_variance, proved_minimal. What only a training tells is NaN.
+        num_kept, the sums of symbols and budget_bits; joules; label_variance, proved_minimal. What only a training tells, or
+        nobody counts, is NaN.
         """
         return notebook.notebook_frame(notebook.notebook_columns(map(_numbers, self.rows)))
 
@@ -67,7 +72,7 @@ class Plan(NamedTuple):
     def _repr_html_(self) -> str:
         with inline_figure(4.6, 3.2) as figure:
             draw_plan(figure, self.experiment, self.rows)
-            return notebook.notebook_card(_TITLE, notebook.notebook_facts(_plan_facts(self).items()), figure)
+            return notebook.notebook_card(PLAN_TITLE, notebook.notebook_facts(plan_facts(self).items()), figure)
 
 
 def plan(
@@ -82,23 +87,40 @@ def plan(
     return plan_experiment(preflight_experiment(experiment), say)
 
 
-def plan_experiment(experiment: Experiment, say: Callable[[str], None]) -> Plan:
-    """Return the plan of an experiment. say: told what is fetched."""
-    system = build(experiment, dataset=load_dataset(experiment, say, images=False))
-    rows = _plan_rows(system)
-    return Plan(experiment, rows, _plan_summary(system, rows))
+def plan_experiment(experiment: Experiment, say: Callable[[str], None], threads: int | None = None) -> Plan:
+    """Return the plan of an experiment. say: told what is fetched. threads: as in `plan_system`."""
+    return plan_system(build(experiment, dataset=load_dataset(experiment, say, images=False)), threads)
 
 
-def _plan_rows(system: System) -> list[dict[str, Any]]:
-    """Return one mapping per tick: ready, picked, lost, ages, bits, kept elements, symbols, label variance.
+def plan_system(system: System, threads: int | None = None) -> Plan:
+    """Return the plan of the experiment that a system was built of.
 
-    A large fleet's ready devices are counted by age, not listed. lost is None if it depends on the training.
+    threads: measure for a moment how fast so many train here, and say how long the run will take; None: leave it out.
+    """
+    rows, ledger, joules = _plan_rows(system)
+    summary = _plan_summary(system, rows, ledger, joules)
+    if threads is not None:
+        from fedtide.report.pace import run_pace  # needs the kernel
+
+        pace = run_pace(system, summary, threads)
+        summary["run_time"] = pace and pace._asdict()
+    return Plan(system.experiment, rows, summary)
+
+
+def _plan_rows(system: System) -> tuple[list[dict[str, Any]], Ledger, float | None]:
+    """Return one mapping per tick: ready, picked, lost, ages, bits, kept elements, symbols, energy, label variance.
+
+    Then what the run will have spent, and how much of its energy on training (None: energy is not counted). Packets
+    of unknown size count as if they filled their grants. A large fleet's ready devices are counted by age, not listed. lost is
+    None if it depends on the training.
     """
     named = system.fleet.num_devices <= LARGE_FLEET_DEVICES
     d, codec = parameter_count(system), checks.part_label("codec", system.codec)
+    costs, ledger, training = record_costs(system, d), Ledger(), []
     rows = []
-    for tick, candidates, grant, lost in planned(system):
-        row: dict[str, Any] = {"index": tick.index, "time": tick.time, "num_ready": len(tick.ready)}
+    for plan in planned(system):
+        tick, candidates, grant, lost = plan.tick, plan.candidates, plan.grant, plan.lost
+        row: dict[str, Any] = {"index": tick.index, "time": plan.time, "num_ready": len(tick.ready)}
         row["ready_ages"] = _age_counts(candidates.age)
         if named:
             row |= {"ready": tick.ready.tolist(), "ready_age": candidates.age.tolist()}
@@ -107,21 +129,44 @@ def _plan_rows(system: System) -> list[dict[str, Any]]:
             sent = planned_tick_bits(system, d, budgets)
             # each budget once: under equal bits they are all the same
             kept = {bits: checked_codec_kept(system.codec, d, bits, codec) for bits in dict.fromkeys(budgets)}
+            silent = np.zeros_like(lost) if plan.silent is None else plan.silent
+            info, payloads, sending = _sent(plan, grant, lost, silent, budgets if sent is None else sent)
+            after = costs.after(ledger, info, payloads, sending)
             row |= {
                 "picked": candidates.device[picked].tolist(),
                 "age": candidates.age[picked].tolist(),
-                "capacity": candidates.capacity[picked].tolist(),
+                "capacity": (candidates.capacity[picked] if grant.rate is None else grant.rate).tolist(),
                 "symbols": grant.symbols.tolist(),
                 "budget_bits": budgets,
                 "sent_bits": sent,
                 "lost": None if sent is None and lost.any() else candidates.device[picked[lost]].tolist(),
                 "lost_at_most": int(lost.sum()),
+                "silent": candidates.device[picked[silent]].tolist(),
                 "num_kept": [kept[bits] for bits in budgets],
+                "joules": after.joules - ledger.joules if costs.energy else None,
                 "label_variance": label_variance(candidates.label_counts[picked]),
                 "proved_minimal": grant.proved_minimal,
             }
+            if costs.energy:
+                nobody = info._replace(grant=_NOBODY, sent={}, arrived=_NOBODY.picked)
+                training.append(costs.after(Ledger(), nobody, 0.0, []).joules)
+            ledger = after
         rows.append(row)
-    return rows
+    return rows, ledger, math.fsum(training) if costs.energy else None
+
+
+def _sent(
+    plan: Planned, grant: Grant, lost: Bools, silent: Bools, bits: Sequence[float]
+) -> tuple[Info, float, list[int]]:
+    """Return a tick as `Costs.after` is told of it: those picked that are not silent send packets of so many bits [r]."""
+    sending, arrived = grant.picked[~silent], grant.picked[~(lost | silent)]
+    sizes = [int(size) for size, says_nothing in zip(bits, silent.tolist(), strict=True) if not says_nothing]
+    devices = plan.candidates.device[sending].tolist()
+    sent = {device: Sent(0, size, 0) for device, size in zip(devices, sizes, strict=True)}
+    again = grant.picked[:0] if plan.resent is None else grant.picked[plan.resent]
+    weights = np.zeros(len(arrived))
+    info = Info(plan.tick, plan.candidates, grant, sent, arrived, weights, 0.0, again, waiting=plan.waiting)
+    return info, float(sum(sizes)), sending.tolist()
 
 
 def _age_counts(age: Ints) -> dict[int, int]:
@@ -143,37 +188,49 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
         "num_lost": None if lost is None else len(lost),
         **{f"mean_{name}": summary_mean(row.get(name, ())) for name in ("age", "capacity", "num_kept")},
         **{name: float(sum(row[name])) if known else None for name in ("symbols", "budget_bits")},
-        "label_variance": row.get("label_variance"),
-        "proved_minimal": row.get("proved_minimal"),
+        **{name: row.get(name) for name in ("joules", "label_variance", "proved_minimal")},
     }
 
 
-def _plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the summary metrics of a plan."""
-    d = parameter_count(system)
+def _plan_summary(system: System, rows: list[dict[str, Any]], ledger: Ledger, training: float | None) -> dict[str, Any]:
+    """Return the summary metrics of a plan. training: joules of it."""
+    d, count = parameter_count(system), system.fleet.num_devices
     granted = [row for row in rows if "picked" in row]
-    kept = [count / d for row in granted for count in row["num_kept"]]
+    kept = [kept / d for row in granted for kept in row["num_kept"]]
     bits = [budget for row in granted for budget in row["budget_bits"]]
-    symbols = [count for row in granted for count in row["symbols"]]
-    sent = [count for row in granted for count in row["sent_bits"] or []]
+    symbols = [share for row in granted for share in row["symbols"]]
+    sent = [size for row in granted for size in row["sent_bits"] or []]
     ready = [row["num_ready"] for row in rows]
     gaps = [max(row["capacity"]) / max(min(row["capacity"]), 1e-12) for row in granted if row["picked"]]
-    at_most = sum(row["lost_at_most"] for row in granted)
+    uploads, at_most = len(bits), sum(row["lost_at_most"] for row in granted)
     ages: Counter[int] = Counter()
     for row in rows:
         ages.update(row["ready_ages"])
+    picked_ages = Counter(age for row in granted for age in row["age"])
     proved = [row["proved_minimal"] for row in granted if row["proved_minimal"] is not None]
+    picked = {device for row in granted for device in row["picked"]}
+    heard = {device for row in granted for device in {*row["picked"]} - {*(row["lost"] or ()), *row["silent"]}}
     return {
+        "num_devices": count,
         "num_parameters": d,
+        "times_known": system.world is None or not rows or "picked" in rows[0],
         "aggregations": len(rows),
         "empty_aggregations": ready.count(0),
         "ready": {"mean": float(np.mean(ready)), "min": min(ready), "max": max(ready)},
         "symbols_per_aggregation": system.num_symbols,
+        "symbols_offered": system.num_symbols * len(rows),
         "symbols": math.fsum(symbols) if granted else None,
-        "symbols_sent": _symbols_sent(system, granted) if len(sent) == len(symbols) and granted else None,
-        "uploads": sum(len(row["picked"]) for row in granted) if granted else None,
+        "symbols_sent": _symbols_sent(system, granted) if len(sent) == uploads and granted else None,
+        "uploads": uploads if granted else None,
         "lost": None if not granted or any(row["lost"] is None for row in granted) else at_most,
         "lost_at_most": at_most if granted else None,
+        "outage_at_most": at_most / uploads if uploads else None,
+        "silent": sum(len(row["silent"]) for row in granted) if granted else None,
+        "never_picked": count - len(picked) if granted else None,
+        "never_heard": count - len(heard) if granted else None,
+        "never_heard_first": [*islice((k for k in range(count) if k not in heard), _UNHEARD_NAMED)]
+        if granted
+        else None,
         "budget_bits_per_upload": _spread(bits),
         "sent_bits_per_upload": _spread(sent),
         "kept_share": {"mean": float(np.mean(kept)), "min": min(kept), "full": float(np.mean(np.array(kept) == 1))}
@@ -181,9 +238,13 @@ def _plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
         else None,
         "ages_of_ready": dict(sorted(ages.items())),
         "largest_age": max(ages, default=None),
-        "ages_of_picked": dict(sorted(Counter(age for row in granted for age in row["age"]).items())),
+        "ages_of_picked": dict(sorted(picked_ages.items())),
+        "mean_age": summary_mean([*picked_ages.elements()]),
         "proved_minimal_share": summary_mean(proved),
         "largest_capacity_gap": float(max(gaps)) if gaps else None,
+        "joules": None if training is None or not granted else ledger.joules,
+        "joules_of_training": training if granted else None,
+        "ledger": ledger._asdict() if granted else None,
     }
 
 
@@ -197,104 +258,9 @@ def _symbols_sent(system: System, granted: list[dict[str, Any]]) -> float:
 def _spread(values: list[float]) -> dict[str, float] | None:
     if not values:
         return None
-    return {"mean": float(np.mean(values)), "median": float(np.median(values)), "min": min(values), "max": max(values)}
-
-
-def _bits_in_words(bits: Mapping[str, float]) -> str:
-    if bits["min"] == bits["max"]:
-        return f"{bits['max']:,.0f} bits, always"
-    return f"median {bits['median']:,.0f} bits, {bits['min']:,.0f} to {bits['max']:,.0f}"
-
-
-def plan_tables(plan: Plan, limit: int, room: int = 80) -> list[RenderableType]:
-    """Lay the plan out for a terminal: its summary, then the first `limit` ticks."""
-    rows, d = plan.rows[:limit], plan.summary["num_parameters"]
-    return [
-        terminal_pairs(_plan_facts(plan), room, _TITLE),
-        terminal_list(_TICKS, (_cells(row, d) for row in rows), room, f"First {len(rows)} aggregations", 1),
-    ]
-
-
-def _plan_facts(plan: Plan) -> dict[str, str]:
-    """Return the summary of a plan in words, by name."""
-    summary = plan.summary
-    ready = summary["ready"]
-    facts = {
-        "model parameters d": f"{summary['num_parameters']:,}",
-        "aggregations": f"{summary['aggregations']:,} ({summary['empty_aggregations']} with nobody ready)",
-        "ready devices": f"{ready['mean']:.1f} on average, {ready['min']} to {ready['max']}",
-        "ages of ready devices": ages_in_words(summary["ages_of_ready"]),
-        "symbols per aggregation": f"{summary['symbols_per_aggregation']:,.0f}",
+    return {
+        "mean": float(np.mean(values)),
+        "median": plan_median(values),
+        "min": min(values),
+        "max": max(values),
     }
-    if summary["kept_share"] is not None:
-        return facts | _upload_facts(plan.experiment, summary)
-    asks = "not known before training: this scheduler asks for losses or update norms"
-    return facts | {"schedule": asks if ready["max"] else "nobody is ever ready"}
-
-
-def _upload_facts(experiment: Experiment, summary: Mapping[str, Any]) -> dict[str, str]:
-    budget, sent, kept = (summary[name] for name in ("budget_bits_per_upload", "sent_bits_per_upload", "kept_share"))
-    facts = {"uploads": f"{summary['uploads']:,}"}
-    if summary["lost_at_most"]:
-        lost = f"{summary['lost_at_most']:,} of {summary['uploads']:,} packets"
-        facts["lost"] = (
-            f"{lost}: their links carry fewer bits than they have"
-            if summary["lost"] is not None
-            else f"at most {lost}: counted as if packets filled their grants, as this codec tells their size when it encodes"
-        )
-    used = summary["symbols_sent"]
-    facts["symbols granted"] = f"{summary['symbols']:,.0f} in all" + (
-        "" if used is None else f"; packets take {used:,.0f} of them"
-    )
-    if rate := experiment.radio.symbol_rate:
-        airtime, horizon = summary["symbols"] / rate, experiment.timeline.horizon
-        more = "; more than one band carries in that time" if airtime > horizon else ""
-        facts["airtime granted"] = (
-            f"{airtime:,.4g} in a horizon of {horizon:g}: symbols granted / radio.symbol_rate{more}"
-        )
-    facts["ages of scheduled devices"] = ages_in_words(summary["ages_of_picked"])
-    facts["budget of an upload"] = _bits_in_words(budget)
-    if sent is None:
-        facts["sent in an upload"] = "depends on the updates: this codec tells it as it encodes"
-    else:
-        more = "; this codec does not keep to the budget" if sent["max"] > budget["max"] else ""
-        facts["sent in an upload"] = _bits_in_words(sent) + more
-    facts["kept share r/d"] = f"{kept['mean']:.3f} on average, least {kept['min']:.4f}, whole in {kept['full']:.0%}"
-    if summary["proved_minimal_share"] is not None:
-        facts["label variance proved minimal"] = f"{summary['proved_minimal_share']:.0%} of aggregations"
-    return facts
-
-
-_TICKS: Final = (
-    TableColumn("t", right=True),
-    TableColumn("time", right=True),
-    TableColumn("ready", right=True),
-    TableColumn("picked (age)", wraps=True),
-    TableColumn("kbit granted", right=True, wraps=True),
-    TableColumn("sent", right=True, wraps=True),
-    TableColumn("r/d", right=True, wraps=True),
-    TableColumn("label variance", right=True),
-)
-
-
-def _cells(row: Mapping[str, Any], num_parameters: int) -> list[str]:
-    """Return the cells of an aggregation."""
-    cells = [str(row["index"]), f"{row['time']:.3g}", str(row["num_ready"])]
-    if not row.get("picked"):
-        return cells + [""] * (len(_TICKS) - len(cells))
-    picked = [f"{k}({a})" for k, a in zip(row["picked"], row["age"], strict=True)]
-    more = len(picked) - _PICKS_LISTED
-    return [
-        *cells,
-        " ".join(picked if more <= 0 else [*picked[:_PICKS_LISTED], f"and {more:,} more"]),
-        _range(row["budget_bits"], 1000, "{:,.1f}"),
-        "-" if row["sent_bits"] is None else _range(row["sent_bits"], 1000, "{:,.1f}"),
-        _range(row["num_kept"], num_parameters, "{:.3f}"),
-        f"{row['label_variance']:,.0f}",
-    ]
-
-
-def _range(values: Sequence[float], unit: float, pattern: str) -> str:
-    """Return the median of a tick's uploads and, if they differ, the range."""
-    low, middle, high = (pattern.format(value / unit) for value in (min(values), np.median(values), max(values)))
-    return middle if low == high else f"{middle} ({low} to {high})"

@@ -44,16 +44,10 @@ def _first_round_at_accuracy(rounds: Sequence[RoundRecord], accuracy: float) -> 
 
 
 def _symbols_sent(record: RoundRecord) -> float:
-    """Return the symbols that a round's packets take; uncoded updates, which have no bits, take all that is granted."""
+    """Return the symbols that a round's packets take, for runs of older versions, which did not count them."""
     if any(record.num_kept) and not any(record.sent_bits):
         return float(sum(record.symbols))
     return symbols_sent(record.sent_bits, record.capacity, record.symbols)
-
-
-def arrived_updates(record: RoundRecord) -> int:
-    """Return how many updates arrived in a round: of those picked, some may be lost, silent or missing."""
-    sent = zip(record.num_kept, record.sent_bits, record.overhead_bits, strict=True)
-    return sum(map(any, sent)) - len(record.lost)
 
 
 def summarise(
@@ -71,11 +65,7 @@ def summarise(
     ledger = rounds[-1].ledger if rounds else Ledger()
     proved = [record.proved_minimal for record in rounds if record.proved_minimal is not None]
     reached = {str(target): _first_round_at_accuracy(rounds, target) for target in TARGETS}
-    sent = sum(map(_symbols_sent, rounds))
-    joules_sent = None
-    if experiment.fleet.energy.name == "per_unit" and ledger.joules:
-        radio, fleet = experiment.radio, experiment.fleet
-        joules_sent = radio.joules_per_symbol * sent + fleet.joules_per_sample * ledger.samples_trained
+    sent = ledger.symbols_sent if ledger.symbols_sent is not None else math.fsum(map(_symbols_sent, rounds))
     return {
         "experiment": config.digest(experiment),
         "trainer": experiment.learning.trainer.name,
@@ -92,8 +82,10 @@ def summarise(
         },
         "joules_to_accuracy": {target: (at.ledger.joules or None) if at else None for target, at in reached.items()},
         "uploads": len(kept),
-        "arrived": sum(map(arrived_updates, rounds)),
+        "arrived": sum(record.num_arrived for record in rounds),
         "lost": sum(len(record.lost) for record in rounds),
+        "silent": sum(len(record.silent) for record in rounds),
+        "retransmitted": sum(len(record.retransmitted) for record in rounds),
         "mean_kept_share": float(np.mean(kept)) / num_parameters if kept and num_parameters else None,
         "mean_age": summary_mean(ages),
         "largest_age": max(ages, default=None),
@@ -101,13 +93,13 @@ def summarise(
         "proved_minimal_share": summary_mean(proved),
         "symbols": ledger.symbols,
         "symbols_sent": sent,
+        "idle_share": 1 - sent / ledger.symbols if ledger.symbols else None,  # of the symbols granted
         "bits": ledger.bits,
         "control_bits": ledger.control_bits,
         "bits_down": ledger.bits_down,
         "air_time": ledger.air_time,
-        "air_time_sent": ledger.air_time * sent / ledger.symbols if ledger.symbols else 0.0,
         "joules": ledger.joules or None,
-        "joules_sent": joules_sent,
+        "air_time_and_joules_count": "sent" if ledger.counts_sent else "granted",  # symbols
         "overhead_bits": sum(bits for record in rounds for bits in record.overhead_bits),
         "samples_used": ledger.samples_used,
         "samples_wasted": ledger.samples_trained - ledger.samples_used,
@@ -117,6 +109,7 @@ def summarise(
 def summary_texts(summary: Mapping[str, Any]) -> dict[str, str]:
     """Return a summary as people read it, by name."""
     reached = {f"time to {target:.0%}": summary["time_to_accuracy"][str(target)] for target in TARGETS[1:3]}
+    counted = summary["air_time_and_joules_count"]
     return {
         "final test accuracy": _formatted(summary["final_accuracy"], "{:.4f}"),
         "aggregations": f"{summary['aggregations']:,}",
@@ -124,23 +117,24 @@ def summary_texts(summary: Mapping[str, Any]) -> dict[str, str]:
         "uploads": f"{summary['uploads']:,}",
         "updates arrived": f"{summary['arrived']:,}",
         "updates lost": f"{summary['lost']:,}",
+        "sent once more": f"{summary['retransmitted']:,}",
+        "picked and silent": f"{summary['silent']:,}",
         "final test loss": _formatted(summary["final_loss"], "{:.4f}"),
         "kept share r/d, mean": _formatted(summary["mean_kept_share"], "{:.3f}"),
         **{name: _formatted(time, "{:g}", NOT_REACHED) for name, time in reached.items()},
         "age of updates, mean": _formatted(summary["mean_age"], "{:.2f}"),
         "age of updates, largest": _formatted(summary["largest_age"], "{:,}"),
         "label variance, mean": _formatted(summary["mean_label_variance"]),
-        "symbols granted": f"{summary['symbols']:,.0f}",
-        "symbols packets take": f"{summary['symbols_sent']:,.0f}",
         "proved minimal": _formatted(summary["proved_minimal_share"], "{:.0%}"),
+        "symbols granted": f"{summary['symbols']:,.0f}",
+        "symbols sent": f"{summary['symbols_sent']:,.0f}",
+        "symbols idle": _formatted(summary["idle_share"], "{:.1%}"),
+        f"airtime {counted}": _formatted(summary["air_time"] or None),
+        "joules" if counted == "sent" else "joules as granted": _formatted(summary["joules"]),
         "bits sent": f"{summary['bits']:,.0f}",
         "header bits besides": f"{summary['overhead_bits']:,}",
         "bits of models down": f"{summary['bits_down']:,.0f}",
         "control bits": f"{summary['control_bits']:,.0f}",
-        "airtime granted": _formatted(summary["air_time"] or None),
-        "airtime packets take": _formatted(summary["air_time_sent"] or None),
-        "joules as granted": _formatted(summary["joules"]),
-        "joules as sent": _formatted(summary["joules_sent"]),
         "samples used": f"{summary['samples_used']:,}",
         "samples wasted": f"{summary['samples_wasted']:,}",
         "instruction path": summary["instruction_path"] or "-",  # other paths give other last digits
@@ -176,7 +170,7 @@ def stale_warning(largest_age: int | None, aggregations: int) -> str | None:
     if largest_age is None or largest_age <= max(aggregations / 10, 10):
         return None
     return (
-        f"the oldest update started from the model of {largest_age:,} aggregations ago, of {aggregations:,} in all: a device "
-        "that was away trains on with the model it has; let age count (policy.weighting, policy.age_base below 1) or pick "
-        "fresh updates (policy.scheduler)"
+        f"the oldest update started from the model of {largest_age:,} aggregations ago, of {aggregations:,} in all: its device "
+        "was slow or away, or waited to be picked; let age count (policy.weighting, policy.age_base below 1) or pick fresh "
+        "updates (policy.scheduler)"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -137,7 +138,8 @@ def terminal_summary(title: str, summary: Mapping[str, Any], room: int = 80) -> 
     for _ in range(2):
         table.add_column(style="dim", no_wrap=True)
         table.add_column(justify="right", no_wrap=True)
-    for (left, first), (right, second) in zip([*cells.items()][::2], [*cells.items()][1::2], strict=True):
-        table.add_row(left, first, right, second)
+    pairs = [*cells.items()]
+    for both in itertools.zip_longest(pairs[::2], pairs[1::2], fillvalue=("", "")):
+        table.add_row(*itertools.chain(*both))
     widths = [max(map(cell_len, column.cells)) for column in table.columns]  # type: ignore[arg-type]
     return terminal_pairs(cells, room, heading) if sum(widths) + 16 > room else Group(heading, table)

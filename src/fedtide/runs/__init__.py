@@ -11,27 +11,34 @@ and cut back to that length when a resumed run adds to it. The manifest holds th
 the rounds up to the checkpoint, and all of versions.json.
 """
 
-from fedtide.runs.folder import (
-    InUseError,
-    Run,
-    RunFolder,
-    RunHeader,
-    is_complete,
-    is_deployment_folder,
-    read_rounds,
-    read_run,
-    read_run_header,
-    run_folder_in_use,
-)
-from fedtide.runs.manifest import (
-    UNKNOWN_PATH,
-    data_digest,
-    policy_files,
-    provenance,
-    run_identity,
-    trainer_name,
-)
-from fedtide.runs.record import Costs, Ledger, RoundRecord, Scores, record_costs, round_record
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedtide.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fedtide.runs.folder import (
+        InUseError,
+        Run,
+        RunFolder,
+        RunHeader,
+        is_complete,
+        is_deployment_folder,
+        read_rounds,
+        read_run,
+        read_run_header,
+        run_folder_in_use,
+    )
+    from fedtide.runs.manifest import (
+        UNKNOWN_PATH,
+        data_digest,
+        policy_files,
+        provenance,
+        run_identity,
+        trainer_name,
+    )
+    from fedtide.runs.record import Costs, Ledger, RoundRecord, Scores, record_costs, round_record
 
 __all__ = [
     "UNKNOWN_PATH",
@@ -57,3 +64,11 @@ __all__ = [
     "run_identity",
     "trainer_name",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    folder="InUseError Run RunFolder RunHeader is_complete is_deployment_folder read_rounds read_run read_run_header "
+    "run_folder_in_use",
+    manifest="UNKNOWN_PATH data_digest policy_files provenance run_identity trainer_name",
+    record="Costs Ledger RoundRecord Scores record_costs round_record",
+)

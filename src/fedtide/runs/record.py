@@ -21,11 +21,12 @@ from fedtide.core.yaml12 import shown
 from fedtide.devices.energy import Energy, energy_is_counted
 from fedtide.engine.step import Info
 from fedtide.engine.system import MODEL_BITS, System
-from fedtide.learning.trainer import LocalWork, samples_per_training
+from fedtide.learning.trainer import DeviceWork
+from fedtide.radio.allocation import symbols_per_packet
 from fedtide.radio.downlink import downlink_is_shared
 from fedtide.radio.over_the_air import is_not_over_the_air
 from fedtide.schedule.label_variance import label_variance
-from fedtide.types import Ints, documented
+from fedtide.types import Candidates, Floats, Ints, Tick, documented
 
 ROUND_FORMAT: Final = 1
 SHORT_COLUMN_ENTRIES: Final = 256  # entries; up to here a JSON list is as good, and can be read
@@ -34,21 +35,28 @@ _LEVEL: Final = 6  # of zlib: the same bytes every time
 _PACKED = re.compile(r"(<[if]8):([A-Za-z0-9+/=]*)")
 _EXACT: Final = 2**63  # whole numbers below it fit
 PER_UPLOAD: Final = ("age", "capacity", "symbols", "budget_bits", "sent_bits", "overhead_bits", "num_kept", "weight")
-_COLUMNS: Final = ("ready", "picked", *PER_UPLOAD, "lost")
+_COLUMNS: Final = ("ready", "picked", *PER_UPLOAD, "lost", "retransmitted")
 
 
 @documented
 class Ledger(NamedTuple):
-    """What the run has spent so far, whether it arrived or not."""
+    """What the run has spent so far, whether it arrived or not. Symbols that were granted and not sent cost nothing."""
 
-    symbols: float = 0.0
+    symbols: float = 0.0  # granted
     bits: float = 0.0
     samples_used: int = 0  # visited in trainings whose updates were sent
     samples_trained: int = 0  # visited by all ready devices; the rest of it was wasted
     control_bits: float = 0.0  # for statistics that devices reported before scheduling
     bits_down: float = 0.0  # of new models to the devices that were ready; a shared transmission counts once
-    air_time: float = 0.0  # of the uplink, at radio.symbol_rate; 0: not counted
-    joules: float = 0.0  # of training and sending; 0: not counted
+    air_time: float = 0.0  # of the symbols sent, at radio.symbol_rate; 0: not counted
+    joules: float = 0.0  # of training and of the symbols sent; 0: not counted
+    # that packets took, of those granted; None in runs of older versions, whose air_time and joules count the symbols granted
+    symbols_sent: float | None = None
+
+    @property
+    def counts_sent(self) -> bool:
+        """Do air_time and joules count what was sent? Else they count what was granted."""
+        return self.symbols_sent is not None or not self.symbols
 
 
 @documented
@@ -77,16 +85,32 @@ class RoundRecord(NamedTuple):
     lost: Sequence[int] = []  # those picked whose update was sent and did not arrive
     metrics: Mapping[str, FiniteFloat] = {}  # whatever else was measured, by name
     unnamed: Annotated[int, Field(ge=0)] = 0  # ready devices besides those in `ready`: all of them in a large fleet
+    retransmitted: Sequence[int] = []  # those picked that sent a lost packet once more
 
     @property
     def num_ready(self) -> int:
         """How many devices were ready."""
         return len(self.ready) + self.unnamed
 
+    @property
+    def silent(self) -> list[int]:
+        """The picked devices that sent nothing: too weak, gone, or with room for a header only."""
+        sent, lost = zip(self.picked, self.num_kept, self.sent_bits, strict=True), set(self.lost)
+        return [device for device, kept, bits in sent if not kept and not bits and device not in lost]
+
+    @property
+    def num_arrived(self) -> int:
+        """How many updates arrived: of those picked, all that were neither lost nor silent."""
+        return len(self.picked) - len(self.lost) - len(self.silent)
+
     def to_json(self) -> str:
         """Return one line of JSON."""
-        tree = {"format": ROUND_FORMAT, **self._asdict(), "ledger": self.ledger._asdict()}
+        tree: dict[str, Any] = {"format": ROUND_FORMAT, **self._asdict(), "ledger": self.ledger._asdict()}
         tree |= {name: _write_column(tree[name]) for name in _COLUMNS}
+        if not self.retransmitted:
+            del tree["retransmitted"]
+        if self.ledger.symbols_sent is None:
+            del tree["ledger"]["symbols_sent"]
         return json.dumps(tree, separators=(",", ":"))
 
     @classmethod
@@ -113,7 +137,7 @@ class RoundRecord(NamedTuple):
                 raise ValueError(
                     f"a round has {len(getattr(self, name))} entries of {name} and {len(self.picked)} uploads"
                 )
-        for name in ("ready", "picked", "lost"):
+        for name in ("ready", "picked", "lost", "retransmitted"):
             devices = getattr(self, name)
             if devices and not 0 <= min(devices) <= max(devices) < num_devices:
                 raise ValueError(f"a round's {name} has a device that is not one of {num_devices:,}")
@@ -136,54 +160,95 @@ def record_problem(error: ValidationError) -> str:
 class Costs:
     """What the parts of an aggregation cost."""
 
-    work: LocalWork  # of one local training
+    work: DeviceWork  # what each device does in a local training
     seed: int
     model_bits: float  # of a model on its way to a device
     shared: bool  # one transmission serves all who receive a model
     symbol_rate: float  # symbols per unit of time; 0: time on the air is not counted
     energy: Energy | None  # None: not counted
     at_once: bool = False  # who sends does so on all symbols of the tick, together with the others
+    num_samples: Ints | None = None  # |S_k| [N]; None: no training is ever given up
 
     def after(self, spent: Ledger, info: Info, bits: float, sending: Sequence[int]) -> Ledger:
         """Return what is spent after an aggregation. bits: of the payloads; sending: positions of those who sent one.
 
-        All who are ready have trained and receive the new model, picked or not.
+        All who are ready have trained and receive the new model, picked or not. A run that was begun by an older version goes
+        on counting what is granted.
         """
-        rows, grant = info.rows, info.grant
-        samples, symbols = samples_per_training(self.work, rows.num_samples), float(grant.symbols.sum())
-        receivers = min(len(rows.device), 1) if self.shared else len(rows.device)
+        grant, tick, counts_sent = info.grant, info.tick, spent.counts_sent
+        samples, symbols = self._samples(tick, info.rows), float(grant.symbols.sum())
+        sent = self._symbols_sent(info) if counts_sent or self.at_once else grant.symbols
+        on_air = (float(sent.max(initial=0.0)) if self.at_once else math.fsum(sent)) if counts_sent else symbols
+        receivers = len(info.rows.device) if tick.num_receivers is None else tick.num_receivers
+        receivers = min(receivers, 1) if self.shared else receivers
+        ready, rows = info.ready
+        trained = samples if info.waiting is None else self._samples(ready, rows)
+        trained = trained if ready.fresh is None else trained * ready.fresh  # who waits to be picked trained before
+        given_up = 0 if ready.dropped is None else int(self._dropped(ready)[1].sum())
+        first = [at for at in sending if at not in info.again]  # whose update was not sent before
         return Ledger(
             symbols=spent.symbols + symbols,
             bits=spent.bits + bits,
-            samples_used=spent.samples_used + int(samples[list(sending)].sum()),
-            samples_trained=spent.samples_trained + int(samples.sum()),
+            samples_used=spent.samples_used + int(samples[first].sum()),
+            samples_trained=spent.samples_trained + int(trained.sum()) + given_up,
             control_bits=spent.control_bits + info.control_bits,
             bits_down=spent.bits_down + self.model_bits * receivers,
-            air_time=spent.air_time + (symbols / self.symbol_rate if self.symbol_rate else 0.0),
-            joules=spent.joules + self._joules(info, samples),
+            air_time=spent.air_time + (on_air / self.symbol_rate if self.symbol_rate else 0.0),
+            joules=spent.joules + self._joules(info, trained, sent),
+            symbols_sent=(spent.symbols_sent or 0.0) + on_air if counts_sent else None,
         )
 
-    def _joules(self, info: Info, samples: Ints) -> float:
+    def _dropped(self, tick: Tick) -> tuple[Ints, Ints, Floats]:
+        """Return whose trainings were given up before a tick, of how many samples, at which speed: they count whole."""
+        device, job, speed = (np.zeros((0, 3)) if tick.dropped is None else tick.dropped).T
+        assert self.num_samples is not None
+        who = device.astype(np.int64)
+        return who, self.work.samples(who, job.astype(np.int64), self.num_samples[who]), speed
+
+    def _samples(self, tick: Tick, rows: Candidates) -> Ints:
+        """Return how many samples the devices of a tick have visited in their last training [m]."""
+        return self.work.samples(rows.device, tick.job, rows.num_samples)
+
+    def _symbols_sent(self, info: Info) -> Floats:
+        """Return the symbols that each picked device sent [r]: those that its packet takes, or all of them if all send at once."""
+        grant, rows = info.grant, info.rows
+        if self.at_once:  # those that stay silent send nothing
+            return np.where(np.isin(grant.picked, info.arrived), grant.symbols.sum(), 0.0)
+        packets = [info.sent.get(device) for device in rows.device[grant.picked].tolist()]
+        bits = [packet.bits if packet else 0 for packet in packets]
+        rate = rows.capacity[grant.picked] if grant.rate is None else grant.rate
+        return symbols_per_packet(bits, rate, grant.symbols)
+
+    def _joules(self, info: Info, samples: Ints, sent: Floats) -> float:
         if self.energy is None:
             return 0.0
-        sent = np.zeros(len(samples))
-        if self.at_once:  # those that stay silent send nothing
-            sent[info.arrived] = info.grant.symbols.sum()
-        else:
-            sent[info.grant.picked] = info.grant.symbols
-        return math.fsum(self.energy(self.seed, info.rows.device, samples, sent))  # in any order the same
+        symbols = np.zeros(len(info.rows.device))
+        symbols[info.grant.picked] = sent if info.grant.power is None else sent * info.grant.power
+        tick, rows = info.ready
+        given_up = 0.0
+        if tick.dropped is not None:
+            device, visited, speed = self._dropped(tick)
+            given_up = math.fsum(self.energy(self.seed, device, visited * speed**2, np.zeros(len(device))))  # type: ignore[arg-type]
+        if tick.speed is not None:  # the energy of a cycle grows with the square of the frequency
+            samples = samples * tick.speed**2  # type: ignore[assignment]
+        if info.waiting is None:
+            return given_up + math.fsum(self.energy(self.seed, rows.device, samples, symbols))  # in any order the same
+        trained = self.energy(self.seed, rows.device, samples, np.zeros(len(samples)))
+        landed = self.energy(self.seed, info.rows.device, np.zeros(len(symbols), np.int64), symbols)
+        return given_up + math.fsum([*trained, *landed])
 
 
 def record_costs(system: System, num_parameters: int) -> Costs:
     """Return the costs of a system whose models have so many parameters."""
     return Costs(
-        work=system.work,
+        work=system.device_work,
         seed=system.experiment.seed,
         model_bits=MODEL_BITS * num_parameters,
         shared=downlink_is_shared(system.downlink),
         symbol_rate=system.experiment.radio.symbol_rate,
         energy=system.energy if energy_is_counted(system.energy) else None,
         at_once=not is_not_over_the_air(system.access),
+        num_samples=system.fleet.num_samples,
     )
 
 
@@ -193,6 +258,7 @@ class Scores(NamedTuple):
     accuracy: float | None = None
     loss: float | None = None
     train_loss: float | None = None
+    metrics: Mapping[str, float] = {}  # what else was measured, by name
 
 
 def round_record(info: Info, scores: Scores, ledger: Ledger, costs: Costs, names_ready: bool = True) -> RoundRecord:
@@ -207,11 +273,11 @@ def round_record(info: Info, scores: Scores, ledger: Ledger, costs: Costs, names
     sending = [position for position, packet in zip(grant.picked.tolist(), packets, strict=True) if packet]
     return RoundRecord(
         index=info.tick.index,
-        time=info.tick.time,
+        time=info.time,
         ready=rows.device.tolist() if names_ready else [],
         picked=picked,
         age=rows.age[grant.picked].tolist(),
-        capacity=rows.capacity[grant.picked].tolist(),
+        capacity=(rows.capacity[grant.picked] if grant.rate is None else grant.rate).tolist(),
         symbols=grant.symbols.tolist(),
         budget_bits=grant.bits.tolist(),
         sent_bits=[packet.bits if packet else 0 for packet in packets],
@@ -225,8 +291,9 @@ def round_record(info: Info, scores: Scores, ledger: Ledger, costs: Costs, names
         train_loss=scores.train_loss,
         ledger=costs.after(ledger, info, sum(packet.bits for packet in packets if packet), sending),
         lost=[device for device in picked if device in info.sent and device not in weight],
-        metrics=grant.metrics,
+        metrics={**grant.metrics, **scores.metrics} if scores.metrics else grant.metrics,
         unnamed=0 if names_ready else len(rows.device),
+        retransmitted=rows.device[info.again].tolist(),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,11 @@ from fedtide.config import Experiment
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.runs import RoundRecord, Run, read_run
-from fedtide.types import Vector, documented
+from fedtide.types import Ints, Samples, Vector, documented
+
+if TYPE_CHECKING:
+    from fedtide.engine.system import System
+    from fedtide.learning.trainer import Score, Trainer
 
 _SCORES = ("test_accuracy", "test_loss", "train_loss")
 _LONGEST = 250  # characters of the experiment in a repr
@@ -24,6 +28,7 @@ _CARD = (
         "simulated time",
         "uploads",
         "updates lost",
+        "picked and silent",
         "bits sent",
     ),
     *("kept share r/d, mean", "age of updates, mean"),
@@ -40,14 +45,16 @@ class Result(NamedTuple):
     model: Vector
     seconds: dict[str, float]  # wall time by stage of this session, in seconds; empty if the run was read from a folder
     complete: bool = True  # whether the run reached its horizon
+    handed: tuple[str, ...] = ()  # what the caller of `simulate` handed over: dataset, system, trainer
 
     def frame(self) -> Any:
         """Return one row per aggregation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
-        index, time; num_ready, num_picked, num_arrived, num_lost; of the uploads the mean age (ticks), capacity
-        (bit/symbol) and num_kept, and the sums of budget_bits, sent_bits and overhead_bits; label_variance, proved_minimal;
-        test_accuracy, test_loss, train_loss (NaN where not measured); and what was spent up to then: symbols, bits,
-        samples_used, samples_trained.
+        index, time; num_ready, num_picked, num_arrived, num_lost, num_silent (sent nothing), num_retransmitted; of the
+        uploads the mean age (ticks), capacity (bit/symbol) and num_kept, and the sums of budget_bits, sent_bits and
+        overhead_bits; label_variance, proved_minimal; test_accuracy, test_loss, train_loss (NaN where not measured); what was
+        spent up to then: symbols (granted), symbols_sent, bits, samples_used, samples_trained, air_time, joules; and
+        metrics/NAME, what the scheduler and learning.metrics measured.
         """
         from fedtide.report.notebook import notebook_columns, notebook_frame, notebook_round_rows
 
@@ -57,11 +64,64 @@ class Result(NamedTuple):
         """Return one row per upload, as `frame` does.
 
         index, time, device, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, overhead_bits, num_kept
-        (elements), weight and lost (whether it was sent and did not arrive).
+        (elements), weight, lost (was it sent and did not arrive?), silent (was nothing sent?) and retransmitted.
         """
         from fedtide.report.notebook import notebook_frame, notebook_upload_columns
 
         return notebook_frame(notebook_upload_columns(self.rounds))
+
+    def evaluate(self, samples: Samples | None = None) -> Score:
+        """Return accuracy and loss of the model on some samples; None: on the test set of the experiment."""
+        from fedtide.engine.loop import score_model
+
+        system, trainer = self._remade("samples" if samples is None else "")
+        return score_model(trainer, self.model, system.dataset.test if samples is None else samples)
+
+    def predict(self, images: Any) -> Ints:
+        """Return the label that the model gives each image [n].
+
+        images: float32 [n channels height width], normalised as the data set's are (`load_dataset(experiment).test.images`),
+        or Samples, whose labels are not looked at.
+        """
+        from fedtide.learning.metrics import predict_labels
+
+        system, trainer = self._remade()
+        wanted = system.dataset.test.images.shape[1:]
+        if not isinstance(images, Samples):
+            given = np.ascontiguousarray(images, np.float32)
+            images = Samples(given, np.zeros(len(given) if given.ndim else 0, np.uint8))
+        if images.images.shape[1:] != wanted:
+            raise FedtideError(f"images are {images.images.shape}; this model takes [n, *{wanted}]")
+        return predict_labels(trainer, system.model, self.model, images)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the parameters by the names that PyTorch's state_dict has.
+
+        NumPy arrays of one of our models (`fedtide.learning.torch.build_module` makes the module that takes them); of a
+        PyTorch module of your own its state_dict itself.
+        """
+        from fedtide.learning.forward import state_arrays
+        from fedtide.learning.model import Model
+
+        system, trainer = self._remade()
+        if isinstance(system.model, Model):
+            return state_arrays(system.model, self.model)
+        made: dict[str, Any] = trainer.module_of(self.model).state_dict()  # type: ignore[attr-defined]  # a TorchTrainer
+        return made
+
+    def _remade(self, need: str = "") -> tuple[System, Trainer]:
+        """Make the system and the trainer of the experiment once more; need: what a caller has to give if the data was handed."""
+        from fedtide.engine.system import build, load_dataset, make_trainer
+
+        if not len(self.model):
+            raise FedtideError("this run has no model yet: let it run on")
+        if other := [name for name in self.handed if name != "dataset" or need]:
+            give = f"give {need}" if other == ["dataset"] else "use that object"
+            raise FedtideError(
+                f"the {' and '.join(other)} of this run came from Python and cannot be made again: {give}"
+            )
+        system = build(self.experiment, dataset=load_dataset(self.experiment))
+        return system, make_trainer(system)
 
     def summary(self) -> dict[str, Any]:
         """Return summary metrics as a dict."""
@@ -138,4 +198,4 @@ def load(run: Path | str) -> Result:
 def as_result(run: Run) -> Result:
     """Return a run that was read from its folder."""
     model = np.empty(0, np.float32) if run.checkpoint is None else run.checkpoint.model
-    return Result(run.experiment, run.rounds, model, {}, run.complete)
+    return Result(run.experiment, run.rounds, model, {}, run.complete, tuple(run.versions.handed))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fedtide.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedtide.studies.metrics import METRICS, Reaching, amount_spent, final_accuracy, mean_accuracy
+    from fedtide.studies.metrics import METRICS, Reaching, amount_spent, counted_note, final_accuracy, mean_accuracy
     from fedtide.studies.results import RunResult
     from fedtide.studies.run import Outcome
     from fedtide.studies.spec import Study, make_study
@@ -50,6 +50,7 @@ __all__ = [
     "Study",
     "aligned_seeds",
     "amount_spent",
+    "counted_note",
     "curves_zigzag",
     "difference_band",
     "diverged_runs_note",
@@ -70,7 +71,7 @@ __all__ = [
 
 __getattr__ = lazy_names(
     __name__,
-    metrics="METRICS Reaching amount_spent final_accuracy mean_accuracy",
+    metrics="METRICS Reaching amount_spent counted_note final_accuracy mean_accuracy",
     results="RunResult",
     run="Outcome",
     spec="Study make_study",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from fedtide.errors import FedtideError
-from fedtide.studies.results import RunResult
+from fedtide.studies.results import METRIC_PREFIX, RunResult
 from fedtide.types import Floats
 
 Metric = Callable[[RunResult], float]
@@ -108,17 +108,81 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
+# What became of the uploads, and what was measured besides: metrics as others are, which not every run has.
+
+
+@dataclass(frozen=True)
+class UploadShare:
+    """A metric: the share of a run's uploads that arrived, were lost, stayed silent or were sent once more."""
+
+    fate: str
+
+    def __call__(self, result: RunResult) -> float:
+        """Return it; NaN if it is not stored."""
+        sent = result.uploads_if_stored()
+        if sent is None or (sent.silent is None and self.fate in ("arrived", "silent")):
+            return math.nan
+        retransmitted = np.zeros(1) if sent.retransmitted is None else sent.retransmitted
+        counts = {"lost": sent.lost.sum(), "retransmitted": retransmitted.sum()}
+        if sent.silent is not None:
+            counts |= {"silent": sent.silent.sum(), "arrived": len(sent.lost) - sent.lost.sum() - sent.silent.sum()}
+        return float(counts[self.fate] / max(len(sent.lost), 1))
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A metric: what a scheduler or a part of learning.metrics measured, at the end."""
+
+    column: str  # metrics/NAME
+
+    def __call__(self, result: RunResult) -> float:
+        """Return its mean over the last tenth of the horizon; NaN if it was not measured."""
+        return _at_the_end(result, self.column) if self.column in result.columns else math.nan
+
+
+def idle_share(result: RunResult) -> float:
+    """Return the share of the symbols granted that no packet took; NaN if it was not counted."""
+    granted, sent = float(result.column("symbols")[-1]), float(result.column("symbols_sent")[-1])
+    return 1 - sent / granted if granted else math.nan
+
+
+FATES: Final = ("arrived", "lost", "silent", "retransmitted")
+SHARES: Final[Mapping[str, Metric]] = {
+    **{f"{fate}_share": UploadShare(fate) for fate in FATES},
+    "idle_share": idle_share,
+}
+
+
 # What it takes to reach an accuracy: time, bits or joules up to the first evaluation that shows it. `time_to_0.9`,
 # `bits_to_0.9` and the like are metrics as others are, for any accuracy; but a run may never get there.
 
 
 _NAME = re.compile(r"(time|bits|joules|bits_down|air_time)_to_(0?\.\d+|1(?:\.0*)?)")
-_HELP: Final = "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9"
+_HELP: Final = (
+    "metrics/NAME for what was measured besides, "
+    "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9"
+)
 UNCOUNTED: Final[Mapping[str, str]] = {
     "joules": "radio.joules_per_symbol and fleet.joules_per_sample are both 0: give one, or another fleet.energy, to count energy",
     "air_time": "radio.symbol_rate is 0: give it to count time on the air",
     "bits_down": "stored by an older fedtide, which did not count bits down: run it again",
 }
+
+
+_PRICED: Final = ("joules", "air_time")  # of the symbols sent; runs of older versions, of those granted
+
+
+def counted_note(results: Iterable[RunResult]) -> str:
+    """Say what airtime and joules of these runs count, if that is not what all of them sent; else nothing."""
+    grants = [each.counts_grants for each in results if {*_PRICED} & {*each.columns}]
+    if not any(grants):
+        return ""
+    if all(grants):
+        return "airtime and joules count the symbols granted: the runs are of a version that did not count those sent"
+    return (
+        f"airtime and joules of {sum(grants)} of {len(grants)} runs count the symbols granted, of the others those sent: run "
+        "the older ones again to compare them"
+    )
 
 
 def counted_metric(result: RunResult, column: str) -> Floats:
@@ -147,6 +211,10 @@ class Reaching:
         reached = np.flatnonzero(result.column("test_accuracy") >= self.accuracy)
         return float(amount_spent(result, self.what)[reached[0]]) if len(reached) else math.nan
 
+    def counted_note(self, results: Iterable[RunResult]) -> str:
+        """Say what the numbers of these runs count, if that is not what all of them sent; else nothing."""
+        return counted_note(results) if self.what in _PRICED else ""
+
     def over_seeds(self, results: Sequence[RunResult]) -> tuple[float, int, int]:
         """Return the median over these seeds, how many reach the accuracy, and how many there are.
 
@@ -171,6 +239,8 @@ def metric_named(name: str) -> Metric:
     found = _NAME.fullmatch(name)
     if found and float(found[2]) > 0:
         return Reaching(found[1], float(found[2]))
-    if name not in METRICS:
-        raise FedtideError(f"metric {name!r} is not known; use one of {', '.join(METRICS)}, {_HELP}")
-    return METRICS[name]
+    if name.startswith(METRIC_PREFIX):
+        return Recorded(name)
+    if name not in (known := {**METRICS, **SHARES}):
+        raise FedtideError(f"metric {name!r} is not known; use one of {', '.join(known)}, {_HELP}")
+    return known[name]

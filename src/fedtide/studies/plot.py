@@ -39,8 +39,12 @@ _ANY = (-np.inf, np.inf)
 def check_drawable(results: SeedResults, column: str, over: str) -> None:
     """Raise if there is no such column, or it was not measured."""
     for what, name in (("column", column), ("over", over)):
-        if name not in COLUMNS:
-            raise FedtideError(f"{what}={name!r} is not recorded; use one of {', '.join(COLUMNS)}")
+        known = [
+            *COLUMNS,
+            *sorted({name for runs in results.values() for run in runs.values() for name in run.metrics}),
+        ]
+        if name not in known:
+            raise FedtideError(f"{what}={name!r} is not recorded; use one of {', '.join(known)}")
     if reason := unmeasured_column((run for runs in results.values() for run in runs.values()), column, over):
         raise FedtideError(reason)
 

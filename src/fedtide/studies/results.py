@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Final, NamedTuple
+from urllib.parse import quote, unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -47,10 +48,21 @@ _CURVES: Final[Mapping[str, type]] = {
 }
 _ROUNDS: Final[Mapping[str, type]] = {"index": int, "time": float, "num_ready": int, "uploads": int}
 _UPLOADS: Final[Mapping[str, type]] = {"index": int, "device": int, "age": int, "capacity": float, "lost": int}
-_HIGHEST: Final = {"test_accuracy": 1.0, "lost": 1.0}  # of a column; of all others any finite number
-COLUMNS: Final = tuple(_CURVES)
+# Columns after these, in tables of runs that have any: newer ones, and what was measured, as METRIC_PREFIX + its name.
+_MORE_CURVES: Final[Mapping[str, type]] = {"symbols_sent": float}
+_MORE_UPLOADS: Final[Mapping[str, type]] = {"silent": float, "retransmitted": float}  # 0, 1 or NaN: not known
+METRIC_PREFIX: Final = "metrics/"
+_HIGHEST: Final = {
+    "test_accuracy": 1.0,
+    "lost": 1.0,
+    "silent": 1.0,
+    "retransmitted": 1.0,
+}  # of all others any finite number
+COLUMNS: Final = (*_CURVES, *_MORE_CURVES)
 # Columns that a result has only if anything was spent or counted, and how they are read otherwise.
-IF_ABSENT: Final = {"control_bits": 0.0, "air_time": 0.0, "joules": 0.0, "bits_down": math.nan}
+IF_ABSENT: Final = {
+    "control_bits": 0.0, "air_time": 0.0, "joules": 0.0, "bits_down": math.nan, "symbols_sent": math.nan,
+}  # fmt: skip
 
 
 class Uploads(NamedTuple):
@@ -63,6 +75,8 @@ class Uploads(NamedTuple):
     age: Ints
     capacity: npt.NDArray[np.float32]  # bit/symbol, to seven digits: they can be drawn again from the seed
     lost: Ints  # 1 if it did not arrive
+    silent: Ints | None = None  # 1 if nothing was sent; None: stored by an older version, which does not tell
+    retransmitted: Ints | None = None  # 1 if a lost packet was sent once more; None: not stored
 
     @property
     def offsets(self) -> Ints:
@@ -84,9 +98,9 @@ class RunResult:
 
     def column(self, name: str) -> Floats:
         """Return one curve, an entry per evaluation; missing values are NaN."""
-        if name in self.columns or name not in IF_ABSENT:
+        if name in self.columns or not (name in IF_ABSENT or name.startswith(METRIC_PREFIX)):
             return np.asarray(self.columns[name], np.float64)
-        return np.full(len(self.columns["time"]), IF_ABSENT[name])
+        return np.full(len(self.columns["time"]), IF_ABSENT.get(name, math.nan))
 
     def uploads_if_stored(self) -> Uploads | None:
         """Return all aggregations and uploads, which are read when they are asked for; None if they were not stored."""
@@ -99,6 +113,16 @@ class RunResult:
         if found is None:
             raise FedtideError("this result was stored without its single uploads; run it again to have them")
         return found
+
+    @property
+    def counts_grants(self) -> bool:
+        """Do its air_time and joules count what was granted? Those of newer versions count what was sent."""
+        return bool({"air_time", "joules"} & {*self.columns}) and "symbols_sent" not in self.columns
+
+    @property
+    def metrics(self) -> list[str]:
+        """What else was measured, by the names of columns."""
+        return sorted(name for name in self.columns if name.startswith(METRIC_PREFIX))
 
     @property
     def seed(self) -> int:
@@ -177,13 +201,19 @@ def results_from_rounds(
         "seconds": None if seconds is None else round(seconds, 1),
     }
     rows: list[dict[str, Any]] = [
-        {**record._asdict(), **record.ledger._asdict()} for record in evaluated_rounds(rounds)
+        {
+            **record._asdict(),
+            **record.ledger._asdict(),
+            **{f"{METRIC_PREFIX}{name}": x for name, x in record.metrics.items()},
+        }
+        for record in evaluated_rounds(rounds)
     ]
+    measured = sorted({name for row in rows for name in row if name.startswith(METRIC_PREFIX)})
     spent, loss = rounds[-1].ledger if rounds else Ledger(), math.log(num_labels)
     guess = {"test_accuracy": 1 / num_labels, "test_loss": loss, **spent._asdict()}
     guess["train_loss"] = loss if experiment.learning.training_loss else None
     rows += [{"index": index, "time": when, **guess} for index, when in left]
-    columns = _column_arrays({name: [row[name] for row in rows] for name in COLUMNS})
+    columns = _column_arrays({name: [row.get(name) for row in rows] for name in (*COLUMNS, *measured)})
     uploads = None
     if max(len(rounds), len(kept)) <= _MOST_UPLOADS:
         uploads = Uploads(
@@ -193,17 +223,23 @@ def results_from_rounds(
             np.array([device for record in rounds for device in record.picked], np.int64),
             np.array([age for record in rounds for age in record.age], np.int64),
             np.array([capacity for record in rounds for capacity in record.capacity], np.float32),
-            np.array([device in record.lost for record in rounds for device in record.picked], np.int64),
+            *(_fate_of_uploads(rounds, fate) for fate in ("lost", "silent", "retransmitted")),
         )
     return RunResult(config.dump(experiment), columns, totals, provenance(experiment), sent=uploads)
+
+
+def _fate_of_uploads(rounds: Sequence[RoundRecord], fate: str) -> Ints:
+    """Return 1 for every upload that was lost, silent or retransmitted [u]."""
+    those = [(record.picked, set(getattr(record, fate))) for record in rounds]
+    return np.array([device in some for picked, some in those for device in picked], np.int64)
 
 
 def _column_arrays(columns: Mapping[str, Sequence[float | None]]) -> dict[str, npt.NDArray[Any]]:
     """Return curves as arrays, None as NaN; without those of IF_ABSENT of which nothing was spent."""
     return {
-        name: np.array(values, _CURVES[name])
+        name: np.array(values, _CURVES.get(name, float))
         for name, values in columns.items()
-        if name not in IF_ABSENT or any(values)
+        if name not in IF_ABSENT or any(values) or (name in _MORE_CURVES and None not in values)
     }
 
 
@@ -240,6 +276,7 @@ class _Row(BaseModel):
 
 _RUN_COLUMNS: Final = tuple(_Row.model_fields)
 _TOTALS: Final = _RUN_COLUMNS[2:-2]
+_IN_HEADER: Final = "/ ()[]{}:;.-_+=<>@#&$!*?|^~'"  # written as they are in the head of a table
 NamedResult = tuple[str, RunResult]  # a run's name, and its result
 _Columns = Sequence[npt.NDArray[Any]]
 
@@ -252,21 +289,38 @@ def write_result_tables(results: Sequence[NamedResult]) -> dict[str, bytes]:
     curves: list[_Columns] = []
     rounds: list[_Columns] = []
     uploads: list[_Columns] = []
+    names = [*_CURVES, *(name for name in _MORE_CURVES if any(name in result.columns for _, result in results))]
+    names += sorted({name for _, result in results for name in result.metrics})
+    stored = [result.uploads_if_stored() for _, result in results]
+    fates = [name for name in _MORE_UPLOADS if any(sent is not None and _is_told(sent, name) for sent in stored)]
     for number, (name, result) in enumerate(results):
         trees = (json.dumps(tree, separators=(",", ":")) for tree in (result.provenance, result.experiment))
         rows.writerow([number, name, *(result.totals.get(total) for total in _TOTALS), *trees])
         unknown = np.full(len(result.columns["time"]), np.nan)
-        curves.append([result.columns.get(column, unknown) for column in COLUMNS])
-        sent = result.uploads_if_stored()
+        curves.append([result.columns.get(column, unknown) for column in names])
+        sent = stored[number]
         index = np.arange(1, len(sent.time) + 1) if sent else np.arange(0)
         rounds.append([index, sent.time, sent.num_ready, sent.counts] if sent else [])
-        uploads.append([np.repeat(index, sent.counts), *sent[3:]] if sent else [])
+        more = [_fate(sent, name) for name in fates] if sent else []
+        uploads.append([np.repeat(index, sent.counts), *sent[3:7], *more] if sent else [])
     return {
         "runs": text.getvalue().encode(),
-        "curves": _table_text(COLUMNS, curves),
+        "curves": _table_text([quote(name, _IN_HEADER) for name in names], curves),
         "rounds": _table_text(_ROUNDS, rounds),
-        "uploads": _table_text(_UPLOADS, uploads),
+        "uploads": _table_text([*_UPLOADS, *fates], uploads),
     }
+
+
+def _fate(sent: Uploads, name: str) -> Floats:
+    """Return which uploads were silent or retransmitted as 0 and 1 [u]; NaN: not known."""
+    found = getattr(sent, name)
+    return np.full(len(sent.lost), np.nan if name == "silent" else 0.0) if found is None else found.astype(np.float64)
+
+
+def _is_told(sent: Uploads, name: str) -> bool:
+    """Say whether uploads tell something with a column: who was silent, always; who sent once more, if any did."""
+    found = getattr(sent, name)
+    return found is not None and (name == "silent" or bool(found.any()))
 
 
 def _table_text(names: Iterable[str], blocks: Sequence[_Columns]) -> bytes:
@@ -287,11 +341,12 @@ def read_results(runs: bytes, curves: bytes) -> list[NamedResult]:
     """Return the results of the tables of runs and curves, without uploads; raise ValueError for what cannot be."""
     rows = _read_runs(runs)
     results = []
-    for row, block in zip(rows, _read_numbers(curves, _CURVES, len(rows)), strict=True):
+    kinds = _kinds(curves, _CURVES, _MORE_CURVES, METRIC_PREFIX)
+    for row, block in zip(rows, _read_numbers(curves, kinds, len(rows)), strict=True):
         columns = {
             name: values
-            for name, values in zip(COLUMNS, block, strict=True)
-            if name not in IF_ABSENT or not np.isnan(values).all()
+            for name, values in zip(kinds, block, strict=True)
+            if (name in _CURVES and name not in IF_ABSENT) or not np.isnan(values).all()
         }
         totals = {total: getattr(row, total) for total in _TOTALS}
         result = RunResult(row.experiment, columns, totals, row.provenance)
@@ -308,13 +363,18 @@ def read_results(runs: bytes, curves: bytes) -> list[NamedResult]:
 def read_result_uploads(results: Sequence[NamedResult], rounds: bytes, uploads: bytes) -> list[Uploads | None]:
     """Return the uploads of results from the other two tables; None where they are not stored."""
     found: list[Uploads | None] = []
-    blocks = (_read_numbers(*each, len(results)) for each in ((rounds, _ROUNDS), (uploads, _UPLOADS)))
+    kinds = _kinds(uploads, _UPLOADS, _MORE_UPLOADS)
+    tables = ((rounds, _kinds(rounds, _ROUNDS)), (uploads, kinds))
+    blocks = (_read_numbers(*each, len(results)) for each in tables)
     for (name, result), (index, time, ready, counts), sent in zip(results, *blocks, strict=True):
         if counts.sum() != len(sent[0]):
             raise ValueError(f"run {name} has {len(sent[0])} uploads, and should have {counts.sum()}")
-        _, device, age, capacity, lost = sent
+        _, device, age, capacity, lost, *more = sent
+        told = {name: x.astype(np.int64) for name, x in zip([*kinds][5:], more, strict=True) if not np.isnan(x).any()}
         stored = len(index) > 0 or not result.totals["aggregations"]
-        found.append(Uploads(time, ready, counts, device, age, capacity.astype(np.float32), lost) if stored else None)
+        told.setdefault("retransmitted", np.zeros_like(lost))  # older versions had none
+        each = Uploads(time, ready, counts, device, age, capacity.astype(np.float32), lost, **told)
+        found.append(each if stored else None)
     return found
 
 
@@ -340,11 +400,20 @@ def result_fault(error: ValidationError) -> str:
     return f"{'.'.join(map(str, found['loc']))} is {reprlib.repr(found['input'])[:80]}: {found['msg']}"
 
 
+def _kinds(text: bytes, first: Mapping[str, type], more: Mapping[str, type] = {}, prefix: str = "") -> dict[str, type]:
+    """Return the columns of a table: the first ones, some of the others, and whatever begins with a prefix."""
+    run, *names = map(unquote, text.partition(b"\n")[0].decode().split(","))
+    known = [name in more or (bool(prefix) and name.startswith(prefix)) for name in names[len(first) :]]
+    if [run, *names[: len(first)]] != ["run", *first] or not all(known) or len({*names}) < len(names):
+        raise ValueError(
+            f"its columns are {reprlib.repr(','.join([run, *names]))}, and should be run,{','.join(first)}"
+        )
+    return {**first, **{name: more.get(name, float) for name in names[len(first) :]}}
+
+
 def _read_numbers(text: bytes, columns: Mapping[str, type], num_runs: int) -> list[list[npt.NDArray[Any]]]:
-    """Return each run's part of a table, column by column, checked."""
-    header, _, body = text.partition(b"\n")
-    if header.decode() != ",".join(("run", *columns)):
-        raise ValueError(f"its columns are {reprlib.repr(header.decode())}, and should be run,{','.join(columns)}")
+    """Return each run's part of a table of these columns, one by one, checked."""
+    body = text.partition(b"\n")[2]
     table = np.empty((0, len(columns) + 1))
     if body:
         table = np.loadtxt(io.BytesIO(body), delimiter=",", comments=None, ndmin=2)
@@ -353,11 +422,12 @@ def _read_numbers(text: bytes, columns: Mapping[str, type], num_runs: int) -> li
         raise ValueError(f"its rows are not those of {num_runs} runs, one after another")
     for position, (name, kind) in enumerate(columns.items()):
         column, highest = values[position], _HIGHEST.get(name, 1e300)
-        wrong = (column < 0) | (column > highest)
+        lowest = -highest if name.startswith(METRIC_PREFIX) else 0.0
+        wrong = (column < lowest) | (column > highest)
         if kind is int:
             wrong |= column != np.floor(column)
         if wrong.any():
-            words = f"{'a whole number ' if kind is int else ''}from 0 to {highest:g}"
+            words = f"{'a whole number ' if kind is int else ''}from {lowest:g} to {highest:g}"
             raise ValueError(f"{name} of run {run[wrong][0]:g} is {column[wrong][0]:g}, and should be {words}")
         values[position] = column.astype(kind)
     begin = np.searchsorted(run, np.arange(num_runs + 1))

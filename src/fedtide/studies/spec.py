@@ -11,10 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide import config
 from fedtide.config import Experiment, build
+from fedtide.config.nested import PART_KEYS
 from fedtide.config.values import explain_validation
 from fedtide.core.yaml12 import plain_yaml_tree, shown, yaml_in_line
 from fedtide.errors import FedtideError
@@ -215,7 +217,8 @@ def _checked(tree: dict[str, Any]) -> _File:
 
 def _check_axis(axis: str, values: list[Any], variants: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise if an axis is none, says something twice, or takes away what a variant says."""
-    if axis not in config.all_keys():
+    group, _, key = axis.rpartition(".")
+    if axis not in config.all_keys() and group not in PART_KEYS:
         raise FedtideError(f"the axis {shown(axis)} names no field of an experiment{config.nearest_key(axis)}")
     if not values:
         raise FedtideError(f"the axis {axis!r} has no values; give a list of at least one")
@@ -224,7 +227,6 @@ def _check_axis(axis: str, values: list[Any], variants: Mapping[str, Mapping[str
     for number, value in enumerate(values):
         if texts[number] in texts[:number]:
             raise FedtideError(f"the axis {axis!r} repeats the value {shown(value)}; give different ones")
-    group, _, key = axis.rpartition(".")
     for name, tree in variants.items():
         inner = tree.get(group, {}) if group else tree
         if isinstance(inner, Mapping) and key in inner:
@@ -251,3 +253,59 @@ def _crossed(file: _File, base: Mapping[str, Any] | Experiment) -> Study:
         if other != run.label:
             raise FedtideError(f"{shown(other)} and {shown(run.label)} are the same experiment; keep one")
     return made
+
+
+# A study from Python.
+
+Given = Experiment | Mapping[str, Any] | Path | str  # what an experiment may be given as
+
+
+def given_study(
+    base: Given,
+    axes: Mapping[str, Sequence[Any]] | None,
+    variants: Mapping[str, Mapping[str, Any]] | None,
+    seeds: int | Iterable[int] | None,
+    name: str,
+    default_seeds: int | Sequence[int],
+) -> Study:
+    """Make a study as `fedtide.study` is given it: an experiment crossed with axes and variants, or a study file."""
+    path = base if isinstance(base, (str, Path)) and "=" not in str(base) else None
+    if path is not None and _is_study(Path(path)):
+        if axes is not None or variants is not None or seeds is not None:
+            raise FedtideError(f"{path} is a study file with axes, variants and seeds of its own: change them there")
+        return read_study(Path(path))
+    for what, each in (("axes", axes), ("variants", variants)):
+        if each is not None and not isinstance(each, Mapping):
+            raise FedtideError(f"{what}={shown(each)} is no mapping: give names, each with what belongs to it")
+    listed = {axis: _listed(values) for axis, values in (axes or {}).items()}
+    return cross_study(
+        name, given_base(base), listed, variants or {}, listed_seeds(default_seeds if seeds is None else seeds)
+    )
+
+
+def _is_study(path: Path) -> bool:
+    """Say whether a file is a study's; raise if there is none."""
+    tree = config.read_yaml_file(path)
+    return bool(tree.keys() & {"axes", "variants"}) or tree.keys() >= {"version", "name"}
+
+
+def given_base(given: Given) -> Any:
+    """Return as it is laid under keys: an experiment as it is, all else as a nested mapping, a file's read once."""
+    if isinstance(given, Experiment):
+        return given
+    if isinstance(given, (str, Path)):
+        return config.read_words([str(given)])
+    if isinstance(given, Mapping) and all(isinstance(key, str) for key in given):
+        return config.nest(given)
+    return config.experiment(given)  # raises, and says why
+
+
+def _listed(values: Any) -> Any:
+    """Return a range, an array or the like as a list; all else as it is, to be refused with the reason."""
+    return list(values) if isinstance(values, (range, tuple, np.ndarray)) else values
+
+
+def listed_seeds(seeds: Any) -> Any:
+    """Return seeds as a study file gives them: a number, or a list."""
+    seeds = _listed(seeds)
+    return seeds.tolist() if isinstance(seeds, np.generic) else seeds

@@ -9,10 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from fedtide import config
-from fedtide.config import Experiment
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
 from fedtide.parts.checks import checked_callback
@@ -24,7 +20,7 @@ from fedtide.studies.metrics import metric_named
 from fedtide.studies.plot import check_drawable, draw_study_results
 from fedtide.studies.results import RunResult
 from fedtide.studies.run import Outcome, run_study
-from fedtide.studies.spec import Study
+from fedtide.studies.spec import Given, Study
 from fedtide.studies.store import Store
 from fedtide.studies.table import by_label, long_table_rows, table_references, table_row_cells, table_rows
 from fedtide.types import documented
@@ -46,7 +42,7 @@ class StudyResult(NamedTuple):
 
         study, variant, run, the keys that differ (seed among them), path, version and date of what made it, then index, time,
         test_accuracy, test_loss, train_loss (NaN where not measured), and what was spent up to then: symbols, bits, ...,
-        uploads and how many of them were lost.
+        uploads and how many of them were lost, silent or retransmitted; and metrics/NAME, what else was measured.
         """
         return notebook_frame(notebook_columns(long_table_rows(self.study, self.results)))
 
@@ -56,7 +52,8 @@ class StudyResult(NamedTuple):
         metric: the number per run that is compared; `fedtide study show --help` lists them. against: with which variant (or
         part of labels, as `scheduler=random`, all else being equal); None: the first one. Columns: variant, seeds, done,
         mean (of time_to_A and the like: median, and how many seeds reached it); difference with its interval low to high,
-        num_seeds, seeds_needed (to resolve it), verdict, against, diverged_note (how many runs did not stay finite).
+        num_seeds, seeds_needed (to resolve it), verdict, against, diverged_note (how many runs did not stay finite), and the
+        shares of the uploads that arrived, were lost, stayed silent or were sent once more.
         """
         return notebook_frame(notebook_columns(table_rows(self.study, self.results, metric, against)))
 
@@ -111,8 +108,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _WIDE else f"{text[: _WIDE - 3]}..."
 
 
-_SEEDS = 5  # unless told otherwise
-Given = Experiment | Mapping[str, Any] | Path | str  # what an experiment may be given as
+_SEEDS = 5
 OnDone = Callable[[Outcome], None]
 
 
@@ -134,17 +130,7 @@ def study(
     that differ; both are crossed. seeds: how many, from 0 on, or which. store: a folder in which finished runs are kept and
     never repeated; None: nothing is kept on disk. workers: processes; 1: this one. on_done is called with every finished run.
     """
-    path = base if isinstance(base, (str, Path)) and "=" not in str(base) else None
-    if path is not None and _is_study(Path(path)):
-        if axes is not None or variants is not None or seeds is not None:
-            raise FedtideError(f"{path} is a study file with axes, variants and seeds of its own: change them there")
-        made = spec.read_study(Path(path))
-    else:
-        for what, each in (("axes", axes), ("variants", variants)):
-            if each is not None and not isinstance(each, Mapping):
-                raise FedtideError(f"{what}={shown(each)} is no mapping: give names, each with what belongs to it")
-        listed = {axis: _listed(values) for axis, values in (axes or {}).items()}
-        made = spec.cross_study(name, _base(base), listed, variants or {}, _seeds(seeds))
+    made = spec.given_study(base, axes, variants, seeds, name, _SEEDS)
     return _done(made, store, workers, on_done)
 
 
@@ -167,39 +153,14 @@ def compare(
         raise FedtideError(
             f"{shown(experiments)} names no experiments: give a mapping such as {{'random': e, 'proposed': f}}"
         )
-    variants = {label: _base(each) for label, each in experiments.items()}
+    variants = {label: spec.given_base(each) for label, each in experiments.items()}
     for label, each in variants.items():
         if isinstance(experiments[label], Mapping) and "seed" in each:
             raise FedtideError(f"{shown(label)} gives a seed, which comparisons share; say seeds=[1, 2] or seeds=5")
-    made = spec.side_by_side_study(name, variants, _seeds(seeds), None if base is None else _base(base))
+    made = spec.side_by_side_study(
+        name, variants, spec.listed_seeds(seeds), None if base is None else spec.given_base(base)
+    )
     return _done(made, store, workers, on_done)
-
-
-def _is_study(path: Path) -> bool:
-    """Say whether a file is a study's; raise if there is none."""
-    tree = config.read_yaml_file(path)
-    return bool(tree.keys() & {"axes", "variants"}) or tree.keys() >= {"version", "name"}
-
-
-def _base(given: Given) -> Any:
-    """Return as it is laid under keys: an experiment as it is, all else as a nested mapping, a file's read once."""
-    if isinstance(given, Experiment):
-        return given
-    if isinstance(given, (str, Path)):
-        return config.read_words([str(given)])
-    if isinstance(given, Mapping) and all(isinstance(key, str) for key in given):
-        return config.nest(given)
-    return config.experiment(given)  # raises, and says why
-
-
-def _listed(values: Any) -> Any:
-    """Return a range, an array or the like as a list; all else as it is, to be refused with the reason."""
-    return list(values) if isinstance(values, (range, tuple, np.ndarray)) else values
-
-
-def _seeds(seeds: Any) -> Any:
-    seeds = _listed(_SEEDS if seeds is None else seeds)
-    return seeds.tolist() if isinstance(seeds, np.generic) else seeds
 
 
 def _done(made: Study, store: Any, workers: Any, on_done: OnDone | None) -> StudyResult:

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple
@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide import config
+from fedtide.config import Experiment
 from fedtide.core.files import write_output
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
-from fedtide.studies.metrics import Reaching, metric_named
-from fedtide.studies.results import COLUMNS, IF_ABSENT, RunResult, SeedResults
+from fedtide.studies.metrics import FATES, SHARES, Reaching, metric_named
+from fedtide.studies.results import COLUMNS, IF_ABSENT, METRIC_PREFIX, RunResult, SeedResults
 from fedtide.studies.spec import Study, cell_text
 from fedtide.studies.statistics import (
     aligned_seeds,
@@ -116,12 +117,14 @@ def table_rows(study: Study, results: SeedResults, metric: str, against: str | N
         else:
             row["mean"] = sum(map(measure, alike)) / len(alike) if alike else None
         row |= {
-            "lost_share": _lost_share(alike),  # of the uploads, on these seeds; None: not stored
+            # of the uploads, on these seeds; None: not stored
+            **{f"{fate}_share": _mean_share(f"{fate}_share", alike) for fate in FATES},
             "verdict": "",
             "reason": _reason(measure, metric, label, runs, pairs, reference),  # why nothing is compared, or no mean
             "paths": dict(Counter(path for each in runs for path in each.paths)),  # a run may be there on several
             "paths_note": "",
             "diverged_note": diverged_runs_note(runs),
+            "counts_note": measure.counted_note(runs) if isinstance(measure, Reaching) else "",
             "against": reference.label if reference else None,
             "against_part": reference.text if reference else None,  # what of it differs from this variant
         }
@@ -149,21 +152,34 @@ def _reason(
 ) -> str:
     """Say why some runs have no such number, or raise if it is one that every run should have; nothing if all have."""
     if isinstance(measure, Reaching):
-        theirs = measure.reason([other for _, other in pairs])
+        others = [other for _, other in pairs]
+        theirs, mixed = measure.reason(others), measure.counted_note([*runs, *others])
+        if pairs and mixed != measure.counted_note(runs):
+            return mixed
         return measure.reason(runs) or (f"{reference.label}: {theirs}" if reference and theirs else "")
     if any(math.isnan(measure(result)) for result in runs):
-        need = "with learning.training_loss=true" if "loss" in metric else "with more evaluations in their second half"
-        raise FedtideError(f"metric {metric} needs runs {need}; {label!r} has none")
+        raise FedtideError(f"metric {metric} needs runs {_need(metric, runs)}; {label!r} has none")
     return ""
 
 
-def _lost_share(results: Sequence[RunResult]) -> float | None:
-    """Return the share of uploads that did not arrive."""
-    sent = [result.uploads_if_stored() for result in results]
-    lost = [uploads.lost for uploads in sent if uploads is not None]
-    if not results or len(lost) < len(sent):
+def _need(metric: str, runs: Sequence[RunResult]) -> str:
+    """Say what runs have to be like to have a number."""
+    if metric in SHARES:
+        return "of this version, which counts it"
+    if metric.startswith(METRIC_PREFIX):
+        measured = sorted({name for each in runs for name in each.metrics})
+        more = f" and {len(measured) - 6} more" if len(measured) > 6 else ""
+        told = f"{', '.join(measured[:6])}{more}" if measured else "nothing"
+        return f"that measured it (learning.metrics, or a scheduler); measured was {told}"
+    return "with learning.training_loss=true" if "loss" in metric else "with more evaluations in their second half"
+
+
+def _mean_share(name: str, results: Sequence[RunResult]) -> float | None:
+    """Return a share of the uploads of these runs; None if it is not stored."""
+    shares = [(SHARES[name](each), each.totals.get("uploads") or 0.0) for each in results]
+    if not shares or any(math.isnan(share) for share, _ in shares):
         return None
-    return sum(int(each.sum()) for each in lost) / max(sum(map(len, lost)), 1)
+    return math.fsum(share * count for share, count in shares) / max(math.fsum(count for _, count in shares), 1)
 
 
 def table_effect(row: Mapping[str, Any]) -> str:
@@ -203,27 +219,35 @@ def finite_table_value(tree: Mapping[str, Any]) -> dict[str, Any]:
 def long_table_rows(study: Study, results: SeedResults) -> list[dict[str, Any]]:
     """Return a row per run and evaluation: the run, the keys that differ within the study, what made it, the columns.
 
-    uploads and lost count up to then, as symbols and bits do; lost are those that were sent and did not arrive.
+    uploads, lost, silent and retransmitted count up to then, as symbols and bits do. metrics/NAME: what was measured.
     """
     runs = [run for run in study.runs if run.experiment.seed in results[run.label]]
-    trees = [_flat(config.dump(run.experiment)) for run in runs]
+    chosen, rows = pairs_on_shared_paths(results), []
+    measured = sorted({name for runs_ in chosen.values() for each in runs_.values() for name in each.metrics})
+    for run, differing in zip(runs, differing_keys(run.experiment for run in runs), strict=True):
+        result = chosen[run.label][run.experiment.seed]
+        keys = {"study": study.name, "variant": run.label, "run": run.name, **differing}
+        source = result.provenance or {}
+        keys |= {"path": result.path, "version": source.get("fedtide"), "date": source.get("date")}
+        keys |= {name: _plain(value) for name, value in IF_ABSENT.items()}
+        columns = {name: result.columns[name] for name in COLUMNS if name in result.columns} | _arrivals(result)
+        columns |= {name: result.columns[name] for name in measured if name in result.columns}
+        plain = {name: list(map(_plain, each.tolist())) for name, each in columns.items()}
+        lacking = dict.fromkeys(name for name in measured if name not in columns)
+        rows += [keys | dict(zip(plain, values, strict=True)) | lacking for values in zip(*plain.values(), strict=True)]
+    return rows
+
+
+def differing_keys(experiments: Iterable[Experiment]) -> list[dict[str, Any]]:
+    """Return the keys in which experiments differ, and the seed: a mapping for each of them."""
+    trees = [_flat(config.dump(experiment)) for experiment in experiments]
     differing = [
         key for key in (trees[0] if trees else {}) if len({repr(tree[key]) for tree in trees}) > 1 or key == "seed"
     ]
     for key in differing:  # a column is of one kind
         if any(not isinstance(tree[key], (int, float, str, bool, NoneType)) for tree in trees):
             trees = [tree | {key: repr(tree[key])} for tree in trees]
-    chosen, rows = pairs_on_shared_paths(results), []
-    for run, tree in zip(runs, trees, strict=True):
-        result = chosen[run.label][run.experiment.seed]
-        keys = {"study": study.name, "variant": run.label, "run": run.name} | {key: tree[key] for key in differing}
-        source = result.provenance or {}
-        keys |= {"path": result.path, "version": source.get("fedtide"), "date": source.get("date")}
-        keys |= {name: _plain(value) for name, value in IF_ABSENT.items()}
-        columns = {name: result.columns[name] for name in COLUMNS if name in result.columns} | _arrivals(result)
-        plain = {name: list(map(_plain, each.tolist())) for name, each in columns.items()}
-        rows += [keys | dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
-    return rows
+    return [{key: tree[key] for key in differing} for tree in trees]
 
 
 def _plain(value: float) -> float | None:
@@ -231,12 +255,18 @@ def _plain(value: float) -> float | None:
 
 
 def _arrivals(result: RunResult) -> dict[str, Any]:
-    """Return how many uploads there were, and how many of them were lost, up to every evaluation; NaN: not stored."""
+    """Return how many uploads there were, and what became of them, up to every evaluation; NaN: not stored."""
     index, sent = result.columns["index"], result.uploads_if_stored()
+    unknown = np.full(len(index), np.nan)
     if sent is None:
-        return dict.fromkeys(("uploads", "lost"), np.full(len(index), np.nan))
+        return dict.fromkeys(("uploads", "lost", "silent", "retransmitted"), unknown)
     ends = sent.offsets[np.minimum(index, len(sent.time))]  # a diverged run has evaluations after its last aggregation
-    return {"uploads": ends, "lost": np.concatenate([[0], np.cumsum(sent.lost)])[ends]}
+    again = np.zeros_like(sent.lost) if sent.retransmitted is None else sent.retransmitted
+    fates = {"lost": sent.lost, "silent": sent.silent, "retransmitted": again}
+    return {"uploads": ends} | {
+        name: unknown if those is None else np.concatenate([[0], np.cumsum(those)])[ends]
+        for name, those in fates.items()
+    }
 
 
 def _flat(tree: dict[str, Any]) -> dict[str, Any]:

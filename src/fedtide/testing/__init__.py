@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -30,7 +31,7 @@ from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts import checks, registry
 from fedtide.parts.arguments import NO_DEFAULT, part_parameters
 from fedtide.parts.kinds import KINDS, builtin_parts
-from fedtide.types import Candidates, Clock, Dataset, Job, Memory, Samples
+from fedtide.types import Candidates, Clock, Dataset, Idle, Ints, Job, Memory, MetricContext, Samples, UplinkView
 
 _REMEDY: Final = (
     "draw only from the rng it is given, or by seed from fedtide.columns, and keep state only in its memory"
@@ -63,8 +64,9 @@ def check(part: Any, kind: str | None = None, args: Mapping[str, Any] | None = N
 
 def refuse_impure(parts: Mapping[str, Any], num_devices: int, num_labels: int, num_parameters: int) -> None:
     """Raise if a user's own part, by kind, answers otherwise when it is asked again. What it raises, the run will say."""
-    for kind, part in parts.items():
-        if checks.is_ours(part):
+    for kind, outer in parts.items():
+        part = checks.outermost_user_part(outer)
+        if part is None:
             continue
         asked = _copied(getattr(part, "__wrapped__", part))
         found = (_questions(kind, asked, num_devices, num_labels, num_parameters, variant) for variant in range(2))
@@ -127,6 +129,9 @@ def _questions(
         rng.uniform(0.1, 1, m),
         3,
         age / 2,
+        capacity,
+        UplinkView(rng.uniform(1, 9, (m, 2)), np.log1p, 3000.0, 1e6, 1.0),
+        1.5,
     )
     calls: dict[
         str, tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
@@ -139,16 +144,23 @@ def _questions(
         "csi": ((), (seed, 3, 1.5, device, capacity), ()),
         "modem": ((), (capacity,), ()),
         "allocation": ((), (capacity[:r], 3000.0), ()),
+        "retransmission": ((), (100 * capacity[:r], 10 * capacity[:r]), ()),
+        "selector": ((), (Idle(1.5, device, age, samples), r, "rng"), ()),
         "access": ((), (updates, weights, capacity[:r], "rng"), ()),
         "downlink": ((), (seed, device, times, 1e6), ()),
         "energy": ((), (seed, device, samples, 100 * capacity), ()),
         "duration": ((), (seed, device, np.ones_like(device)), ()),
         "availability": ((), (seed, device, times), ()),
+        "work": ((), (seed, device, 1 + age), ()),
+        "schedule": ((), (times / 2,), ()),
     }
     if kind == "timeline":
-        return lambda timeline: [*itertools.islice(timeline(_clock(num_devices, 3.0 + variant)), 50)]
+        return lambda timeline: _times(timeline, _clock(num_devices, 3.0 + variant))
     if kind == "partition":
         return lambda partition: _dealt(partition(_dataset(num_devices, num_labels), num_devices, seed), num_devices)
+    if kind == "metric":
+        context = _metric_context(min(num_devices, 20), num_labels, seed)
+        return lambda metric: metric(_readonly(model), context)
     if kind == "codec":
         return lambda codec: _encoded(codec, updates[0])
     if kind == "trainer" and hasattr(part, "initial_model"):
@@ -167,9 +179,44 @@ def _questions(
     return ask
 
 
+def _metric_context(num_devices: int, num_labels: int, seed: int) -> MetricContext:
+    """Return what a metric looks at: a model that takes every other sample for label 0, and is right else."""
+    data, most = _dataset(num_devices, num_labels), 20 * num_devices
+
+    def predict(samples: Samples) -> Ints:
+        return np.where(samples.images[:, 0, 0, 0] < 0.5, 0, samples.labels).astype(np.int64)
+
+    def score(samples: Samples) -> Any:
+        return SimpleNamespace(accuracy=float(np.mean(predict(samples) == samples.labels)), loss=0.5)
+
+    holdings = [_readonly(np.arange(most)[device::num_devices]) for device in range(num_devices)]
+    return MetricContext(score, predict, data.test, data.train, holdings, num_labels, seed, 3, 1.5)
+
+
 def _clock(num_devices: int, horizon: float) -> Clock:
     """Return a clock of devices that are always there, each with its own pace."""
     return Clock(num_devices, horizon, lambda device, job, time: 0.3 + 0.4 * np.asarray(device, float) / num_devices)
+
+
+def _times(timeline: Any, clock: Clock) -> Any:
+    """Return the first ticks of a timeline that plans, or the times that one names that reacts."""
+    if not callable(getattr(timeline, "when", None)):
+        return [*itertools.islice(timeline(clock), 50)]
+    counts = ["num_finished", "num_working", "num_sending", "num_landed", "num_here", "num_picked", "num_lost"]
+    situations = (
+        SimpleNamespace(
+            time=clock.horizon,
+            tick=3,
+            last=clock.horizon - 0.5,
+            **dict.fromkeys(counts, number),
+            finished=np.arange(number),
+            since=np.full(number, clock.horizon - 0.2),
+            start=np.full(number, 2),
+            progress={},
+        )
+        for number in (0, 1, 20)
+    )
+    return [float(timeline.when(each)) for each in situations]
 
 
 def _dataset(num_devices: int, num_labels: int) -> Dataset:

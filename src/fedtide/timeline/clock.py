@@ -34,15 +34,16 @@ def make_clock(
     """
     known = None if durations_vary(duration) else first_duration(duration, seed, num_devices)  # [N]
 
-    def work(device: Ints, job: Ints, time: Floats) -> Floats:
+    def work(device: Ints, job: Ints, time: Floats, speed: Floats | None = None) -> Floats:
         device = np.asarray(device, np.int64)
-        return known[device] if known is not None else duration(seed, device, np.broadcast_to(job, device.shape))
+        took = known[device] if known is not None else duration(seed, device, np.broadcast_to(job, device.shape))
+        return took if speed is None else np.asarray(took / speed)
 
-    def elapsed(device: Ints, job: Ints, time: Floats) -> Floats:
+    def elapsed(device: Ints, job: Ints, time: Floats, speed: Floats | None = None) -> Floats:
         device = np.asarray(device, np.int64)
         time = np.broadcast_to(time, device.shape)
         begin = availability(seed, device, time)
-        worked = work(device, job, time)
+        worked = work(device, job, time, speed)
         if receive is not None:
             here = np.isfinite(begin)
             worked = worked.copy()
@@ -54,17 +55,17 @@ def make_clock(
         # Without a wait it is exactly the work, which a difference of times would round.
         return np.where((begin == time) & (ready == end), worked, ready - time)
 
+    def received(device: Ints, job: Ints, time: Floats, speed: Floats | None = None) -> Floats:
+        assert receive is not None
+        device = np.asarray(device, np.int64)
+        return work(device, job, time, speed) + receive(device, np.broadcast_to(time, device.shape))
+
     if always_available(availability):  # nobody is waited for, and it is not asked
         if receive is None:
             return Clock(num_devices, horizon, work)
-        get = receive
-
-        def received(device: Ints, job: Ints, time: Floats) -> Floats:
-            device = np.asarray(device, np.int64)
-            return work(device, job, time) + get(device, np.broadcast_to(time, device.shape))
-
         return Clock(num_devices, horizon, received)
-    return Clock(num_devices, horizon, elapsed, lambda device, time: availability(seed, device, time))
+    there = received if receive is not None else work
+    return Clock(num_devices, horizon, elapsed, lambda device, time: availability(seed, device, time), there)
 
 
 # The ticks of a run, one after the other: gone through as often as somebody asks, and listed only if they are few.
@@ -155,6 +156,18 @@ class Ticks(Sequence[Tick]):
         tick = next(itertools.islice(left, wanted - at - 1, None))
         self._here = wanted, left
         return tick
+
+
+class RecordedTimes:
+    """When each model version came to be, of a run that is on: `append` as it comes."""
+
+    def __init__(self, times: Iterable[float] = ()) -> None:
+        self._times = array("d", [0.0, 0.0, *times])
+        self.append = self._times.append
+
+    def __getitem__(self, version: Any) -> Any:
+        """Return the times of some versions."""
+        return np.frombuffer(self._times)[version]
 
 
 class VersionTimes:

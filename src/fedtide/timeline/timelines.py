@@ -13,7 +13,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from fedtide.errors import FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.timeline.clock import TICK_BYTES, Span
 from fedtide.types import Clock, Floats, Ints, Tick
+
+if TYPE_CHECKING:
+    from fedtide.timeline.world import Situation
 
 
 class Timeline(Protocol):
@@ -65,6 +68,11 @@ class Periodic:
 
     period: Annotated[float, arg("T~, time between aggregations", gt=0, key="timeline.period")]
     upload_time: UploadTime = 0.0
+    watches: ClassVar[bool] = False  # whatever happens, it acts at the time that it named
+
+    def when(self, situation: Situation) -> float:
+        """Return the next multiple of T~ at which the server is free."""
+        return (_whole(max(situation.time, situation.last) / self.period) + 1) * self.period
 
     def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Device k needs c_k = ceil((U + T_k)/T~) periods: ready c_k after c_k, always with age c_k - 1."""
@@ -265,6 +273,10 @@ class Buffered:
     upload_time: UploadTime = 0.0
     waits: Annotated[bool, arg("finished devices wait for the new model; false: they go on with the newest")] = True
 
+    def when(self, situation: Situation) -> float:
+        """Return now, if so many updates are there."""
+        return situation.time if situation.num_here >= self.size else math.inf
+
     def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Play the arrivals in order of (time, device)."""
         duration = _job_times(clock, 1)
@@ -353,6 +365,10 @@ class PerArrival:
     def _buffered(self) -> Buffered:
         return Buffered(1, self.upload_time)
 
+    def when(self, situation: Situation) -> float:
+        """Return now, if an update is there."""
+        return self._buffered.when(situation)
+
     def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Play the finishing events in order of (time, device)."""
         return self._buffered(clock)
@@ -400,9 +416,12 @@ def _sums(duration: float, upload_time: float, count: int, horizon: float) -> Fl
     return times[times <= horizon]
 
 
-TIMELINES: dict[str, Callable[..., Timeline]] = {
+TIMELINES: dict[str, Any] = {
     "periodic": Periodic,
     "synchronous": Synchronous,
     "per_arrival": PerArrival,
     "buffered": Buffered,
+    "all": "fedtide.timeline.reacting:WaitForAll",
+    "deadline": "fedtide.timeline.reacting:Deadline",
+    "sampled_staleness": "fedtide.timeline.reacting:SampledStaleness",
 }

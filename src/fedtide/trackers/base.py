@@ -44,6 +44,10 @@ def tracker_scalars(record: RoundRecord) -> dict[str, float]:
         "uplink/mean_capacity": _mean(record.capacity),  # bit/symbol
         "devices/ready": record.num_ready,
         "devices/picked": len(record.picked),
+        "devices/arrived": record.num_arrived,
+        "devices/lost": len(record.lost),
+        "devices/silent": len(record.silent),
+        "devices/retransmitted": len(record.retransmitted),
         "devices/mean_age": _mean(record.age),  # ticks
         "devices/label_variance": record.label_variance,
         "time": record.time,  # simulated
@@ -61,7 +65,7 @@ class Tracker(Protocol):
     """Watches a run. Every method may be left out, but not all of them; a plain function is called with every record."""
 
     def begin(self, experiment: Experiment, folder: Path | None, total: int) -> None:
-        """A run begins or goes on. folder: where it is kept, if it is; total: aggregations in all."""
+        """A run begins or goes on. folder: where it is kept, if it is; total: aggregations in all, 0 if nobody knows."""
 
     def round(self, record: RoundRecord) -> None:
         """One aggregation is done. A run that was killed repeats a few, with the same numbers."""

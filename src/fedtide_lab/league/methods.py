@@ -7,10 +7,13 @@ model, which robust servers and SCAFFOLD need. The control with equal weights ha
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
+from fedtide.core import read_yaml_file
+from fedtide.errors import FedtideError
 from fedtide_lab.paper.figures import FRESH, Tree
 from fedtide_lab.prose import packaged_prose
 
@@ -54,3 +57,30 @@ GROUPS = tuple(
     for name, group in yaml.safe_load(packaged_prose("league/methods.yaml")).items()
 )
 LEAGUE_METHODS = {method.name: method for group in GROUPS for method in group.methods}
+OWN = "own"  # the group of a user's own methods
+_ROW_KEYS = ("title", "changes", "settings", "control", "rates")
+
+
+def own_league_methods(path: Path) -> tuple[LeagueMethod, ...]:
+    """Return the methods of a user's own file: rows as in methods.yaml, by name, without a group."""
+    found = []
+    for name, row in read_yaml_file(path, "league").items():
+        what = f"{path}: {name}"
+        if name in (*LEAGUE_METHODS, "combined"):
+            raise FedtideError(f"{what} is a method of the league already: give yours another name")
+        if not isinstance(row, dict) or not isinstance(row.get("title"), str) or not {*row} <= {*_ROW_KEYS}:
+            raise FedtideError(f"{what} is no row of the league: give a title, and any of {', '.join(_ROW_KEYS[1:])}")
+        if any(not isinstance(row.get(key, []), list) or row.get(key) == [] for key in ("settings", "rates")):
+            raise FedtideError(
+                f"{what}: settings and rates are lists of what is tried in tuning; give some, or leave them out"
+            )
+        made = _method(name, row)
+        if made.control not in LEAGUE_METHODS:
+            known = ", ".join(LEAGUE_METHODS)
+            raise FedtideError(f"{what}: control={made.control} is no method of the league: name one of {known}")
+        found.append(made._replace(alone=True))
+    if not found:
+        raise FedtideError(
+            f"{path} holds no row of the league: give some by name, such as `mine: {{title: ..., changes: ...}}`"
+        )
+    return tuple(found)

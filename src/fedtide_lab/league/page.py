@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtide.studies import Comparison, finite_table_value, pair_paths_summary
-from fedtide_lab.league.methods import DENSE, EVEN, GROUPS, LEAGUE_METHODS, PAPER_METHOD, RATES, REFERENCE
+from fedtide.studies import Comparison, counted_note, finite_table_value, pair_paths_summary
+from fedtide_lab.league.methods import DENSE, EVEN, GROUPS, LEAGUE_METHODS, OWN, PAPER_METHOD, RATES, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standing, Standings, is_analog, ranking_gain_over
 from fedtide_lab.league.tune import BASE, CHANCE, COMBINED, CONFIRMING, RANKING_SEEDS, TUNING_SEED
 from fedtide_lab.paper.figures import FRESH
@@ -60,6 +60,7 @@ def write_league_page(
         "seed": TUNING_SEED,
         "last": RANKING_SEEDS - 1,
         "chance": CHANCE,
+        "what joules count": f"{(counted_note(results) or 'airtime and joules count the symbols sent').capitalize()}.",
         **prose_findings(store, LeagueValues(tables, runs), _FINDINGS),
     }
     write_prose_page(page, fill_prose(packaged_prose("league/page.md"), values, "league/page.md"), "league")
@@ -259,7 +260,8 @@ def _cost(row: Standing, what: str) -> str:
 
 def _settings(tables: Sequence[Standings]) -> str:
     rows = []
-    for method in (method for group in GROUPS for method in group.methods):
+    own = {row.name: row.entry.method for each in tables for row in each.rows if row.entry.group == OWN}
+    for method in (*(method for group in GROUPS for method in group.methods), *own.values()):
         entries = [next((row.entry for row in each.rows if row.name == method.name), None) for each in tables]
         cells = [key_words({**entry.setting, "rate": entry.rate}) if entry else "" for entry in entries]
         rows.append([f"`{method.name}`", method.title, key_words(method.tree) or "the reference", *cells])

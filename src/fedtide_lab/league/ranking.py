@@ -20,7 +20,7 @@ from fedtide.studies import (
     paired_difference,
     paired_results,
 )
-from fedtide_lab.league.methods import LEAGUE_METHODS, PAPER_METHOD, REFERENCE
+from fedtide_lab.league.methods import LEAGUE_METHODS, PAPER_METHOD, REFERENCE, LeagueMethod
 from fedtide_lab.league.tune import (
     CONFIRMING,
     RANKING_SEEDS,
@@ -217,22 +217,24 @@ def _cost(what: str, target: float, own: Mapping[int, RunResult], reference: Map
 # The benchmark from its store: what is still to run, stage by stage, and the tables of what has run.
 
 
-def _entries(world: World, store: Store) -> list[Entry]:
-    """Return every method that has been tuned in a world as it runs there, and last the combined one."""
-    found = tuned_entries(world, list(LEAGUE_METHODS.values()), store)
+def _entries(world: World, store: Store, own: Sequence[LeagueMethod]) -> list[Entry]:
+    """Return every method that has been tuned in a world as it runs there, and last the combined one. own: a user's."""
+    found = tuned_entries(world, [*LEAGUE_METHODS.values(), *own], store)
     together = combine_tuned(found)
     return [*found, *tuned_entries(world, [together], store)] if together else found
 
 
-def ranking_stages(worlds: Sequence[World], store: Store) -> Iterator[tuple[str, list[Study]]]:
-    """Yield what to run, a stage at a time; what a stage has depends on the results of those before it."""
-    yield "tuning", [tuning(world, list(LEAGUE_METHODS.values())) for world in worlds]
+def ranking_stages(
+    worlds: Sequence[World], store: Store, own: Sequence[LeagueMethod] = ()
+) -> Iterator[tuple[str, list[Study]]]:
+    """Yield what to run, a stage at a time; what a stage has depends on the results of those before it. own: a user's methods."""
+    yield "tuning", [tuning(world, [*LEAGUE_METHODS.values(), *own]) for world in worlds]
     together = [(world, combine_tuned(tuned_entries(world, list(LEAGUE_METHODS.values()), store))) for world in worlds]
     yield "tuning the combined", [tuning(world, [method]) for world, method in together if method]
-    yield "ranking", [ranking_study(world, _entries(world, store), range(RANKING_SEEDS)) for world in worlds]
+    yield "ranking", [ranking_study(world, _entries(world, store, own), range(RANKING_SEEDS)) for world in worlds]
     asked: set[str] = set()
     while True:  # a winner that diverges there gives way to the next
-        finals = [ranking_study(world, _finalists(world, store), CONFIRMING) for world in worlds]
+        finals = [ranking_study(world, _finalists(world, store, own), CONFIRMING) for world in worlds]
         names = {run.name for part in finals for run in part.runs}
         if names <= asked:
             return
@@ -240,17 +242,17 @@ def ranking_stages(worlds: Sequence[World], store: Store) -> Iterator[tuple[str,
         yield "fresh seeds", finals
 
 
-def ranking_benchmark(world: World, store: Store) -> tuple[Standings, Runs] | None:
-    """Return a world's table and the runs behind it; None if there are no runs."""
-    found = _entries(world, store)
+def ranking_benchmark(world: World, store: Store, own: Sequence[LeagueMethod] = ()) -> tuple[Standings, Runs] | None:
+    """Return a world's table and the runs behind it; None if there are no runs. own: a user's methods."""
+    found = _entries(world, store, own)
     runs = stored_runs(ranking_study(world, found, range(_MOST_SEEDS)), store)
     made = _standings(world, found, runs)
     return (made, runs) if made else None
 
 
-def _finalists(world: World, store: Store) -> list[Entry]:
+def _finalists(world: World, store: Store, own: Sequence[LeagueMethod]) -> list[Entry]:
     """Return who meets again on fresh seeds: the winner and those ranked before it, of packets too, paper and reference."""
-    found = ranking_benchmark(world, store)
+    found = ranking_benchmark(world, store, own)
     if found is None:
         return []
     last = (found[0].digital or found[0].winner).rank

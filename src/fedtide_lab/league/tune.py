@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fedtide.config import merge_nested
 from fedtide.studies import Store, Study, make_study, mean_accuracy
-from fedtide_lab.league.methods import COMBINABLE, GROUPS, LEAGUE_METHODS, REFERENCE, LeagueMethod
+from fedtide_lab.league.methods import COMBINABLE, GROUPS, LEAGUE_METHODS, OWN, REFERENCE, LeagueMethod
 from fedtide_lab.paper.figures import Tree
 from fedtide_lab.worlds.studies import COMMON_KEYS, WORLDS, World
 
@@ -130,7 +130,8 @@ def combine_tuned(found: Sequence[Entry]) -> LeagueMethod | None:
 
 def _candidates(method: LeagueMethod) -> list[Entry]:
     """Return a method with every learning rate and each of its settings, not yet scored."""
-    group = next((group.name for group in GROUPS if method in group.methods), COMBINED)
+    other = COMBINED if method.name == COMBINED else OWN
+    group = next((group.name for group in GROUPS if method in group.methods), other)
     return [Entry(method, group, setting, rate, 0.0) for rate in method.rates for setting in method.settings]
 
 

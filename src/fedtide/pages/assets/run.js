@@ -13,7 +13,7 @@
     const run = { ...told, number, cells: unpacked(told.cells), jobs: unpacked(told.jobs), picks: unpacked(told.picks), ages: unpacked(told.ages), labels: unpacked(told.labels) };
     const C = (run.C = run.columns.time.length), G = (run.G = run.row_size.length);
     run.uploads = new Uint32Array((C + 1) * G);
-    for (let c = 0; c < C; c++) for (let g = 0; g < G; g++) run.uploads[(c + 1) * G + g] = run.uploads[c * G + g] + run.cells.picked[c * G + g] - run.cells.lost[c * G + g];
+    for (let c = 0; c < C; c++) for (let g = 0; g < G; g++) run.uploads[(c + 1) * G + g] = run.uploads[c * G + g] + run.cells.picked[c * G + g] - run.cells.lost[c * G + g] - run.cells.silent[c * G + g];
     run.mostUploads = Math.max(1, ...run.uploads.subarray(C * G));
     run.mostPicked = run.cells.picked.reduce((a, b) => Math.max(a, b), 1);
     run.symbols = run.columns.air;  // of each aggregation, those of uploads that are not listed too
@@ -181,7 +181,7 @@
     words: (run) => `${run.fine ? "One row per device" : "Rows of devices, the fastest first"}: when it trained, waited, was away, and whether it was picked; the table below tells the aggregation in view`,
     legend: (run) => [
       ["bar", "train", run.jobs && run.jobs.done.some((each) => each >= 0) || !run.fine ? "training" : "training or waiting"], run.fine ? ["bar", "wait", "waiting for the server"] : null, awayKnown(run) ? ["bar", "away", "away"] : null,
-      ["pick", "up", "uploaded"], run.fine ? ["ring", "drop", "ready, not picked"] : null, lostKnown(run) ? ["cross", "lost", "outage"] : null,
+      ["pick", "up", "uploaded"], run.fine ? ["ring", "drop", "ready, not picked"] : null, lostKnown(run) ? ["cross", "lost", "outage"] : null, run.fine && run.silent ? ["ring", "lost", "picked, silent"] : null,
     ],
     back(run, draw, height) {
       rowNames(run, draw, run.rowHeight);
@@ -251,10 +251,10 @@
     }
     for (const kind of ["wait", "train", "away"]) { draw.fillStyle = colour[kind]; draw.fill(paths[kind]); }
   }
-  // Who was ready at these aggregations: uploaded, lost, or not picked. more: how much larger the marks are, in px.
+  // Who was ready at these aggregations: uploaded, lost, silent, or not picked. more: how much larger the marks are, in px.
   function marks(run, draw, first, last, more = 0) {
     const h = run.rowHeight, spread = x(run, state.gap) - x(run, 0), mark = Math.max(1.5, Math.min(4.5, spread * 0.3)) + more, ring = Math.max(1, Math.min(3.1, barOf(h) * 0.36, spread * 0.3)) + more / 4;
-    const up = new Path2D(), rings = new Path2D(), crosses = new Path2D();
+    const up = new Path2D(), rings = new Path2D(), crosses = new Path2D(), hollow = new Path2D();
     for (let c = first; c < last; c++) {
       const px = x(run, run.columns.time[c]);
       for (let row = 0; row < run.G; row++) {
@@ -262,6 +262,7 @@
         if (!run.cells.ready[at] && !run.cells.picked[at]) continue;
         const y = run.place[row] * h, middle = y + h / 2;
         if (run.cells.lost[at]) { const s = Math.max(2, ring + 0.6); crosses.moveTo(px - s, middle - s); crosses.lineTo(px + s, middle + s); crosses.moveTo(px + s, middle - s); crosses.lineTo(px - s, middle + s); }
+        else if (run.cells.silent[at]) { const s = Math.max(2, ring + 0.6); hollow.moveTo(px + s, middle); hollow.arc(px, middle, s, 0, 6.3); }
         else if (run.cells.picked[at]) up.rect(px - mark / 2, y + (h > 4 ? 0.5 : 0), mark, h - (h > 4 ? 1 : 0));
         else if (ring >= 1.6) { rings.moveTo(px + ring, middle); rings.arc(px, middle, ring, 0, 6.3); }
         else rings.rect(px - 0.5, middle - 0.5, 1, 1);
@@ -269,10 +270,10 @@
     }
     draw.fillStyle = colour.up; draw.fill(up);
     draw.fillStyle = colour.paper; draw.fill(rings); draw.strokeStyle = colour.drop; draw.lineWidth = 1.2; draw.stroke(rings);
-    draw.strokeStyle = colour.lost; draw.lineWidth = 2; draw.stroke(crosses);
+    draw.fill(hollow); draw.strokeStyle = colour.lost; draw.lineWidth = 2; draw.stroke(crosses); draw.stroke(hollow);
   }
   function shares(run, draw, h) {
-    const [first, last] = inView(run), { training, away, picked, lost } = run.cells;
+    const [first, last] = inView(run), { training, away, picked, lost, silent } = run.cells;
     for (let c = first; c < last; c++) {
       const from = x(run, c ? run.columns.time[c - 1] : 0), to = x(run, run.columns.time[c]), mark = Math.max(1.5, (to - from) * 0.35);
       for (let row = 0; row < run.G; row++) {
@@ -280,7 +281,7 @@
         draw.fillStyle = colour.wait; draw.fillRect(from, y, to - from, h);
         draw.globalAlpha = training[at] / 255; draw.fillStyle = colour.train; draw.fillRect(from, y, to - from, h);
         if (away[at]) { draw.globalAlpha = away[at] / 255; draw.fillStyle = colour.away; draw.fillRect(from, y, to - from, h); }
-        if (picked[at]) { draw.globalAlpha = 0.25 + 0.75 * (picked[at] / run.mostPicked); draw.fillStyle = lost[at] * 2 > picked[at] ? colour.lost : colour.up; draw.fillRect(to - mark, y, mark, h); }
+        if (picked[at]) { draw.globalAlpha = 0.25 + 0.75 * (picked[at] / run.mostPicked); draw.fillStyle = (lost[at] + silent[at]) * 2 > picked[at] ? colour.lost : colour.up; draw.fillRect(to - mark, y, mark, h); }
         draw.globalAlpha = 1;
       }
     }
@@ -346,7 +347,7 @@
     },
     tip(run, row, time) {
       const c = nearest(run, time), at = c * run.G + row, value = run.cells.capacity[at];
-      const what = run.cells.lost[at] ? "picked, and lost" : run.cells.picked[at] ? "uploaded" : run.cells.ready[at] ? "ready, not picked" : "not ready";
+      const what = run.cells.lost[at] ? "picked, and lost" : run.cells.silent[at] ? "picked, and silent" : run.cells.picked[at] ? "uploaded" : run.cells.ready[at] ? "ready, not picked" : "not ready";
       return [rowName(run, row), value ? `${F.fixed(((value - 1) / 254) * run.cells.capacity_max, 2)} bit/symbol at aggregation ${run.columns.index[c]}` : `not known at aggregation ${run.columns.index[c]}`, run.fine ? what : `${run.cells.picked[at]} uploads of ${run.cells.ready[at]} ready`];
     },
   };
@@ -554,8 +555,9 @@
 
   function tableOf(run) {
     const c = column(run), { offset, picked, age, capacity, symbols, budget_bits, sent_bits, num_kept, weight } = run.picks, rows = [];
-    const lost = c < 0 ? new Set() : new Set(run.columns.lost[c]);
-    if (c >= 0) for (let i = offset[c]; i < offset[c + 1]; i++) rows.push([String(picked[i]), String(age[i]), F.fixed(capacity[i], 2), F.number(symbols[i], 5), F.number(budget_bits[i], 6), F.number(sent_bits[i], 7), F.number(num_kept[i], 7), F.fixed(weight[i], 3), lost.has(picked[i]) ? "lost" : "arrived"]);
+    const [lost, silent, again] = ["lost", "silent", "retransmitted"].map((name) => new Set(c < 0 ? [] : run.columns[name][c]));
+    const fate = (device) => (lost.has(device) ? "lost" : silent.has(device) ? "silent" : "arrived") + (again.has(device) ? ", sent once more" : "");
+    if (c >= 0) for (let i = offset[c]; i < offset[c + 1]; i++) rows.push([String(picked[i]), String(age[i]), F.fixed(capacity[i], 2), F.number(symbols[i], 5), F.number(budget_bits[i], 6), F.number(sent_bits[i], 7), F.number(num_kept[i], 7), F.fixed(weight[i], 3), fate(picked[i])]);
     if (!rows.length) { run.table.replaceChildren(make("p", { class: "soft" }, "Nobody uploaded.")); return; }
     const made = F.table(["device", "age", "bit/symbol", "symbols", "bits granted", "bits sent", "elements kept", "weight", "update"], rows, "Uploads of the aggregation in view");
     run.table.replaceChildren(made);
@@ -564,10 +566,11 @@
   function sentence(run) {
     const c = column(run);
     if (c < 0) return "before the first aggregation";
-    const { offset, picked } = run.picks, lost = run.columns.lost[c], who = [...picked.slice(offset[c], offset[c + 1])].filter((each) => !lost.includes(each)), total = run.columns.uploads[c];
+    const { offset, picked } = run.picks, lost = run.columns.lost[c], silent = run.columns.silent[c], who = [...picked.slice(offset[c], offset[c + 1])].filter((each) => !lost.includes(each) && !silent.includes(each)), total = run.columns.uploads[c];
     const waiting = run.columns.ready[c] - total, score = lastScore(run, c);
-    const arrived = total - lost.length, said = [`aggregation ${run.columns.index[c]}, time ${withUnit(run.columns.time[c], run)}: ${arrived === 0 ? "nobody" : arrived === 1 ? `device ${who[0]}` : `devices ${who.length < arrived ? `${who.slice(0, 12).join(", ")} and ${arrived - Math.min(12, who.length)} more` : F.listed(who)}`} uploaded`];
+    const arrived = total - lost.length - silent.length, said = [`aggregation ${run.columns.index[c]}, time ${withUnit(run.columns.time[c], run)}: ${arrived === 0 ? "nobody" : arrived === 1 ? `device ${who[0]}` : `devices ${who.length < arrived ? `${who.slice(0, 12).join(", ")} and ${arrived - Math.min(12, who.length)} more` : F.listed(who)}`} uploaded`];
     if (lost.length) said.push(`the update${lost.length > 1 ? "s" : ""} of ${F.listed(lost)} did not arrive`);
+    if (silent.length) said.push(`${silent.length > 1 ? "devices" : "device"} ${F.listed(silent)} sent nothing`);
     said.push(waiting ? `${F.number(waiting, 9)} ready and not picked` : run.columns.ready[c] ? "all who were ready" : "nobody was ready");
     if (score !== null) said.push(`test accuracy ${F.fixed(score)}`);
     return `${said.join("; ")}.`;

@@ -542,7 +542,8 @@
     const fold = (title, content, isOpen) => { const part = make("details", { open: isOpen }, make("summary", null, title), content); node.append(part); };
     const spent = ["bits", "symbols", "air_time", "joules", "samples_trained", "bits_down"].filter((name) => all.ledger.some((row) => row[name] !== null));
     const name = (curve) => make("td", { class: "words" }, label(curve.name, 60), curve.setting ? ", " : null, curve.setting ? label(curve.setting, 60) : null);
-    const ledger = table(["curve", "seeds", "uploads", ...spent.map((each) => data.axes[each]), "of it wasted"], all.ledger.map((row) => [name(all.curves[row.curve]), String(row.seeds), number(row.uploads, 6), ...spent.map((each) => short(row[each])), percent(row.wasted, 0)]), "What every curve spent, averaged over seeds");
+    const shares = [["lost_share", "of them lost"], ["silent_share", "silent"], ["retransmitted_share", "sent once more"], ["idle_share", "symbols idle"]].filter(([name]) => all.ledger.some((row) => row[name]));
+    const ledger = table(["curve", "seeds", "uploads", ...shares.map(([, words]) => words), ...spent.map((each) => data.axes[each]), "of it wasted"], all.ledger.map((row) => [name(all.curves[row.curve]), String(row.seeds), number(row.uploads, 6), ...shares.map(([each]) => percent(row[each], 1)), ...spent.map((each) => short(row[each])), percent(row.wasted, 0)]), "What every curve spent, averaged over seeds");
     ledger.id = "ledger";
     fold("What it cost", make("div", { class: "scroll" }, ledger), false);
     const keys = Object.keys(all.differing);
