@@ -49,6 +49,9 @@ class Setup:
     learning_rate: float
     proximal: float  # lambda
     mixing: float  # alpha of FedAsync
+    joules_per_symbol: float
+    joules_per_sample: float
+    symbol_rate: float
 
 
 @dataclass
@@ -66,6 +69,8 @@ class Round:
     kept: list[int]
     weight: list[float]
     label_variance: float
+    air_time: float  # so far, of what was sent
+    joules: float  # so far, of sending and of training on every device that was ready
 
 
 @dataclass
@@ -289,7 +294,7 @@ def simulate(setup: Setup, initial_model: Model) -> Outcome:
     received_at = {1: 0.0}
     last_ready = [0] * num_devices  # max{t' < t : k in K(t')}, 0 if never
     history: list[list[int]] = [[]]  # Pi(t'), t' = 0, 1, ...
-    outcome = Outcome()
+    outcome, air_time, joules = Outcome(), 0.0, 0.0
     for t, (time, ready) in enumerate(iterations, 1):
         begun = [last_ready[k] + 1 for k in range(num_devices)]  # s_k(t)
         updates: dict[int, list[float]] = {}
@@ -308,6 +313,11 @@ def simulate(setup: Setup, initial_model: Model) -> Outcome:
             decoded[k], r, spent = compress(updates[k], bits, setup.num_levels, stream(setup.seed, "compress", k, t))
             kept.append(r)
             sent.append(spent)
+            air_time += (
+                spent / capacity[k] / setup.symbol_rate
+            )  # a link carries C_k bits a symbol; the rest of n_k is idle
+            joules += spent / capacity[k] * setup.joules_per_symbol
+        joules += sum(setup.epochs * len(setup.partition[k]) for k in ready) * setup.joules_per_sample
         age = [t - begun[k] for k in picked]  # eq:definition-alu
         mass = [len(setup.partition[k]) * setup.gamma**a for k, a in zip(picked, age, strict=True)]
         weight = [each / sum(mass) for each in mass]  # eq:wk_t_age
@@ -338,6 +348,8 @@ def simulate(setup: Setup, initial_model: Model) -> Outcome:
                 kept=kept,
                 weight=weight,
                 label_variance=float(omega(label_counts, picked)),
+                air_time=air_time,
+                joules=joules,
             )
         )
     outcome.model = theta[len(iterations) + 1]

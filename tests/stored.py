@@ -110,5 +110,8 @@ def same(one: RunResult, other: RunResult) -> bool:
     pairs = [(one.columns[name], other.columns[name]) for name in one.columns.keys() & other.columns.keys()]
     first_sent, second_sent = one.uploads_if_stored(), other.uploads_if_stored()
     if first_sent is not None and second_sent is not None:
-        pairs += zip(first_sent, second_sent, strict=True)
+        both = [*zip(first_sent, second_sent, strict=True)]
+        if any((first is None) != (second is None) for first, second in both):
+            return False
+        pairs += [(first, second) for first, second in both if first is not None]
     return all(np.array_equal(first, second, equal_nan=first.dtype.kind == "f") for first, second in pairs)

@@ -35,7 +35,7 @@ def test_defaults_are_the_papers() -> None:
     assert (e.part("codec").name, e.codec.num_levels) == ("sparse_quantized", 4)
     work = e.learning
     assert (work.model.name, work.local_epochs, work.batch_size, work.learning_rate) == ("paper_cnn", 3, 50, 0.01)
-    assert (work.schedule, work.proximal, work.dropout) == ("halved", 0.02, True)
+    assert (work.schedule.entry, work.proximal, work.dropout) == ("halved", 0.02, True)
 
 
 @pytest.mark.parametrize("framework", [None, *FRAMEWORKS])

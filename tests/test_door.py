@@ -151,11 +151,12 @@ def test_a_result_shows_itself() -> None:
     assert list(axes.lines[0].get_ydata()) == [each.test_accuracy for each in result.rounds]
     assert result.plot(axes, column="test_loss") is axes
     assert len(axes.lines) == 2
-    # a value as before, in four fields and one more
-    experiment, rounds, model, seconds, complete = result
+    # a value as before, in four fields and two more
+    experiment, rounds, model, seconds, complete, handed = result
     assert complete
     assert rounds is result.rounds
     assert len(model) == 30
+    assert {*handed} <= {"dataset", "trainer"}
     assert seconds
     assert experiment == small()
 

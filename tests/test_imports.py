@@ -188,7 +188,10 @@ EXTRAS = {"torch", "flwr", "dask", "distributed", "scipy", "matplotlib", "pandas
     [
         (["--help"], {*EXTRAS, "numpy", "pydantic", "yaml", "fedtide.config", "fedtide.types", "fedtide.engine"}),
         (["plan", "--help"], {*EXTRAS, "numpy", "pydantic", "yaml", "fedtide.types", "fedtide.engine"}),
-        (["plan", "data.name=synthetic", "timeline.horizon=2"], {*EXTRAS, "fedtide.studies", "fedtide.runs"}),
+        (
+            ["plan", "data.name=synthetic", "timeline.horizon=2"],
+            {*EXTRAS, "fedtide.studies", "fedtide.runs.folder", "numpy.ma"},
+        ),
     ],
     ids=["help", "help of a command", "plan"],
 )

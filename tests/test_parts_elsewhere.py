@@ -114,7 +114,7 @@ def test_refused(words: list[str], says: str) -> None:
 
 
 def test_a_deployments_clock_goes_by_its_key() -> None:
-    with pytest.raises(FedtideError, match=r"a deployment aggregates every period"):
+    with pytest.raises(FedtideError, match=r"a deployment goes by timeline\.period"):
         check_deployment_timeline(config.experiment({"timeline": {"name": {"name": "buffered", "waits": False}}}))
 
 

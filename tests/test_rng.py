@@ -20,6 +20,7 @@ def test_purposes_keep_their_numbers() -> None:
         "synthetic": 9,
         "sizes": 10,
         "air": 11,
+        "select": 12,
     }
 
 

@@ -29,6 +29,7 @@ FULL = FIRST._replace(
     metrics={"fairness": 0.75, "count": 3.0},
     ledger=Ledger(400.0, 1399.0, 8, 16, control_bits=64.0, bits_down=192.0, air_time=0.2, joules=1.5),
 )
+AGAIN = FULL._replace(retransmitted=[2], ledger=FULL.ledger._replace(symbols_sent=399.5))
 
 
 def changed(**changes: Any) -> str:
@@ -40,7 +41,28 @@ def test_a_round_says_its_format_first_and_comes_back() -> None:
     assert FULL.to_json().startswith('{"format":1,"index":1,')
     assert RoundRecord.from_json(FULL.to_json()) == FULL
     assert RoundRecord.from_json(FIRST.to_json()) == FIRST
+    assert RoundRecord.from_json(AGAIN.to_json()) == AGAIN
     assert type(RoundRecord.from_json(FIRST.to_json()).sent_bits[0]) is int
+
+
+def test_what_older_versions_did_not_record_is_not_written() -> None:
+    assert not {"retransmitted", "symbols_sent"} & {*FULL._fields} - {*json.loads(AGAIN.to_json())}
+    for record in (FIRST, FULL):
+        tree = json.loads(record.to_json())
+        assert "retransmitted" not in tree
+        assert "symbols_sent" not in tree["ledger"]
+    with pytest.raises(ValueError, match="retransmitted has a device that is not one of 3"):
+        RoundRecord.from_json(AGAIN._replace(retransmitted=[3]).to_json(), 3)
+
+
+def test_every_picked_device_arrived_was_lost_or_stayed_silent() -> None:
+    several = FIRST._replace(
+        **{name: getattr(FIRST, name) * 4 for name in ("age", "capacity", "symbols", "budget_bits", "weight")},
+        picked=[1, 2, 4, 7], overhead_bits=[12, 12, 0, 12], num_kept=[7, 0, 0, 3], sent_bits=[9, 0, 0, 4], lost=[7],
+    )  # fmt: skip
+    assert (several.silent, several.lost, several.num_arrived) == ([2, 4], [7], 1)
+    uncoded = several._replace(sent_bits=[0, 0, 0, 0], lost=[])
+    assert (uncoded.silent, uncoded.num_arrived) == ([2, 4], 2)
 
 
 @given(st.integers(0, 400), st.integers(0, 2**32))

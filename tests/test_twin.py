@@ -90,11 +90,16 @@ def twin_of(system: Any) -> reference.Setup:
         learning_rate=e.learning.learning_rate,
         proximal=e.learning.proximal,
         mixing=e.policy.aggregator.args.get("mixing", 0.0),
+        joules_per_symbol=e.radio.joules_per_symbol,
+        joules_per_sample=e.fleet.joules_per_sample,
+        symbol_rate=e.radio.symbol_rate,
     )
 
 
 def assert_same(experiment: fedtide.Experiment) -> None:
     dataset = small_dataset(experiment.seed % 7, num_train=21, num_labels=NUM_LABELS)
+    prices = {"radio": {"symbol_rate": 7.0, "joules_per_symbol": 0.5}, "fleet": {"joules_per_sample": 0.25}}
+    experiment = config.experiment(experiment, prices)
     system = build(experiment, dataset=dataset)
     trainer = make_trainer(system)
     fast = fedtide.simulate(experiment, system=system, trainer=trainer)
@@ -115,6 +120,8 @@ def assert_same(experiment: fedtide.Experiment) -> None:
         ):
             np.testing.assert_allclose(getattr(ours, name), other, rtol=1e-12, err_msg=name)
         assert ours.time == pytest.approx(theirs.time, rel=1e-12)
+        assert ours.ledger.air_time == pytest.approx(theirs.air_time, rel=1e-9)
+        assert ours.ledger.joules == pytest.approx(theirs.joules, rel=1e-9)
     np.testing.assert_allclose(fast.model, np.array(slow.model), rtol=1e-4, atol=2e-6)
 
 

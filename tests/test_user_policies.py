@@ -14,7 +14,7 @@ import fedtide
 from fedtide.engine.system import build, make_trainer
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts import user_code
-from fedtide.report.plan import _plan_rows
+from fedtide.report.plan import plan_system
 from fedtide.runs import RunFolder, read_run_header
 from helpers import FakeTrainer, run, small, small_dataset
 
@@ -262,7 +262,7 @@ def mine(clock):
 def test_numbers_of_numpy_are_as_good_as_ours(tmp_path: Path, kind: str, source: str) -> None:
     experiment = policy(tmp_path, kind, source)
     run(experiment, tmp_path / "run")
-    json.dumps(_plan_rows(build(experiment, dataset=small_dataset())))
+    json.dumps(plan_system(build(experiment, dataset=small_dataset())).rows)
 
 
 def test_ticks_beyond_the_horizon_are_refused(tmp_path: Path) -> None:

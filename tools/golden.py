@@ -1,4 +1,4 @@
-"""Hashes of 118 small runs, compared with tools/golden.json: shows whether a change keeps every bit. About 15 seconds.
+"""Hashes of 131 small runs, compared with tools/golden.json: shows whether a change keeps every bit. About 15 seconds.
 
 python tools/golden.py [NAME ...]    runs these cases (default: all), lists what differs, exits with 1 if anything does
 python tools/golden.py --write       stores the hashes anew
@@ -55,6 +55,19 @@ SINGLE: dict[str, str] = {
     "small_cnn": "learning.model=small_cnn|timeline.horizon=1",
     "steps": "learning.local_steps=5|learning.local_epochs=null|learning.schedule=cosine",
     "training-loss": "learning.training_loss=true",
+    "react-keep": "fleet.unpicked=keep",
+    "react-wait": "fleet.unpicked=keep|timeline.uploads=wait|radio.symbol_rate=100000",
+    "react-later": "timeline.uploads=later|radio.symbol_rate=100000",
+    "react-concurrency": "fleet.concurrency=6|timeline.name=buffered|timeline.buffer_size=3",
+    "react-deadline": "timeline.name=deadline|fleet.interrupt=true",
+    "react-all": "timeline.name=all",
+    "react-harq": "radio.csi=pilots|radio.retransmission=harq",
+    "react-battery": "fleet.battery_joules=10|fleet.harvest_joules=4|fleet.joules_per_sample=0.01",
+    "react-absent": "fleet.availability=markov|fleet.absent=fetch",
+    "staleness": "timeline.name=sampled_staleness|policy.limit=1",
+    "work": "learning.work=uniform_epochs|policy.aggregator=fednova",
+    "gilbert": "radio.channel=gilbert_elliott",
+    "waterfall": "radio.modem=waterfall",
     "N100": "fleet.num_devices=100|policy.limit=30|data.num_train=2000|data.num_shards=200|timeline.horizon=1",
     "N3000": "fleet.num_devices=3000|policy.limit=30|data.partition=virtual_labels|timeline.horizon=1",
     "N20000": "fleet.num_devices=20000|policy.limit=30|data.partition=virtual_labels|timeline.horizon=1",

@@ -18,7 +18,7 @@ from fedtide.methods import Ef21, Ef21Sum
 from fedtide.parts import registry
 from fedtide.runs import RoundRecord
 from fedtide.runs.checkpoint import read_checkpoint
-from helpers import EXAMPLES, FakeTrainer, small, small_dataset
+from helpers import FakeTrainer, small, small_dataset
 from remembering import OUTAGE
 
 RNG = np.random.default_rng
@@ -104,7 +104,6 @@ def test_the_experiments_keys_reach_the_inner_codec() -> None:
     ("args", "says"),
     [
         ({"inner": "ef21"}, "memory of its own"),
-        ({"inner": f"{EXAMPLES}/my_codec.py:RandomSigns"}, "names a file"),
         ({"inner": "topk"}, "did you mean top_k"),
         ({"inner": "top_k", "inner_args": {"value_bits": 5}}, "value_bits=5"),
         ({"inner": "top_k", "inner_args": {"values": 5}}, "value_bits"),

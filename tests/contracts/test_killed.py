@@ -39,9 +39,15 @@ KILLS = [
     ("after_a_round", 7, 7, 7),
 ]
 REMEMBERING = [kind for kind, row in KINDS.items() if row.memory]
+_AIR = {"radio": {"symbol_rate": 4000.0, "csi": "noisy"}}
 CASES: dict[str, dict[str, Any]] = {
     "aggregator-nested": {"policy": {"aggregator": {"name": "server_yogi", "inner": "ca2fl"}}},
     "trainer-own": remembering.KEYS["trainer"],
+    # worlds that react: where devices are, what they wait with, what is on its way and what the server has of packets
+    "world-keep": {"fleet": {"unpicked": "keep", "concurrency": 8}, "timeline": {"uploads": "wait"}, **_AIR},
+    "world-later": {"timeline": {"uploads": "later"}, **_AIR},
+    "world-harq": {"radio": {"retransmission": "harq", "csi": "noisy"}},
+    "world-battery": {"fleet": {"battery_joules": 0.2, "harvest_joules": 0.2, "joules_per_sample": 0.01}},
     # the trainers last: every fork of a process that has imported PyTorch costs more
     **{f"{kind}-{name}": with_companions(kind, name) for kind in REMEMBERING for name in builtin_parts(kind)},
 }
@@ -73,6 +79,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 def remembers(case: str) -> bool:
     """Say whether the part that a case is about has memory."""
     kind, _, name = case.partition("-")
+    if kind == "world":  # without it a run does not go on at all
+        return False
     if kind == "aggregator" and name != "nested":  # all of them have `init`, and most begin with nothing
         return bool(as_aggregator(registry.resolve(kind, name, {})).init(np.zeros(4, np.float32), 2))
     return name in ("own", "nested") or checks.part_remembers(registry.find_part(kind, name, builtin_parts(kind)))

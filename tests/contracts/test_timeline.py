@@ -13,11 +13,15 @@ from hypothesis import strategies as st
 from fedtide import columns
 from fedtide.parts import registry
 from fedtide.parts.kinds import builtin_parts
+from fedtide.timeline.world import World
 from fedtide.types import Clock, Floats, Ints
 from helpers import EXAMPLES, constant_clock
-from promises import checked_ticks, made
+from promises import checked_ticks, part
 
-OURS = {name: made(maker) for name, maker in builtin_parts("timeline").items()}
+EVERY = {name: part("timeline", name, timeline_buffer_size=3) for name in builtin_parts("timeline")}
+# Those that plan; sampled staleness has a clock of its own.
+OURS = {name: each for name, each in EVERY.items() if callable(each) and name != "sampled_staleness"}
+REACTING = {name: each for name, each in EVERY.items() if hasattr(each, "when")}
 OTHERS = {
     "another period": registry.resolve("timeline", "periodic", {"period": 0.3}),
     "periodic, with uploads": registry.resolve("timeline", "periodic", {"period": 0.3, "upload_time": 0.1}),
@@ -77,3 +81,39 @@ def test_contract_with_jobs_of_different_length(
     name: str, num_devices: int, horizon: float, more: float, seed: int
 ) -> None:
     hold(OURS[name], changing_clock(num_devices, horizon, seed), more)
+
+
+def settled(name: str, world: World, count: int) -> list[tuple[float, list[int], list[int]]]:
+    """Play a world in which everyone who is ready is picked."""
+    found: list[tuple[float, list[int], list[int]]] = []
+    while len(found) < count and (tick := world.next_tick()) is not None:
+        found.append((tick.time, tick.ready.tolist(), tick.start.tolist()))
+        world.settle(tick.ready, tick.time)
+    return found
+
+
+@pytest.mark.parametrize("name", REACTING)
+@settings(max_examples=30)
+@given(st.integers(3, 9), st.floats(0.1, 6), st.integers(0, 1000))
+def test_contract_of_one_that_reacts(name: str, num_devices: int, horizon: float, seed: int) -> None:
+    clock = changing_clock(num_devices, horizon, seed)
+    found = settled(name, World(clock, REACTING[name]), 50)
+    assert found == settled(name, World(clock, REACTING[name]), 50)
+    times = [time for time, _, _ in found]
+    assert times == sorted(times)
+    assert all(time <= horizon for time in times)
+    if name in OURS and name != "buffered":  # planned and played, it acts at the same times with the same devices
+        ticks = list(islice(OURS[name](clock), len(found)))
+        assert [tick.ready.tolist() for tick in ticks] == [ready for _, ready, _ in found]
+        assert [tick.start.tolist() for tick in ticks] == [start for _, _, start in found]
+        assert np.allclose([tick.time for tick in ticks], times, rtol=1e-12)
+
+
+def test_sampled_staleness_is_uniform_and_trains_from_versions_that_were_there() -> None:
+    timeline = part("timeline", "sampled_staleness", timeline_period=1.0)
+    ticks = list(timeline(constant_clock([1.0] * 20, 4000.0)))
+    age = np.array([tick.index - tick.start[0] for tick in ticks])
+    assert len(ticks) == 4000
+    assert all(tick.start[0] >= 1 for tick in ticks)
+    assert np.allclose(np.bincount(age[10:]) / len(age[10:]), 1 / 5, atol=0.03)
+    assert timeline.history == 4

@@ -195,10 +195,12 @@ def test_inputs_are_left_alone(name: str) -> None:
         lambda job: job._replace(version=job.version + 1),
         lambda job: job._replace(learning_rate=2 * job.learning_rate),
         lambda job: job._replace(indices=PARTITION[1]),
+        lambda job: job._replace(work=WORK._replace(epochs=2)),
+        lambda job: job._replace(work=WORK._replace(batch_size=3)),
         lambda job: job._replace(samples=Samples(-job.samples.images, job.samples.labels)),
         lambda job: job._replace(samples=Samples(job.samples.images, 2 - job.samples.labels)),
     ],
-    ids=["start", "device", "version", "learning_rate", "indices", "images", "labels"],
+    ids=["start", "device", "version", "learning_rate", "indices", "epochs", "batch_size", "images", "labels"],
 )
 def test_every_part_of_a_job_counts(name: str, change: Any) -> None:
     trainer = make(name, "softmax")

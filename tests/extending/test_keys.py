@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from fedtide import config
+from fedtide.cli.parts import key_rows
+from fedtide.core.yaml12 import yaml_in_line
 from fedtide.engine import system
 from fedtide.errors import FedtideError
-from fedtide.parts.kinds import KINDS
+from fedtide.parts.kinds import KINDS, NAMED
 from helpers import ROOT, small, small_dataset
 
+PAGE = ROOT / "docs" / "extending.md"
 CHANNEL = """
 from typing import Annotated
 import numpy as np
@@ -45,6 +48,46 @@ def test_a_key_that_does_not_exist_is_one_line(tmp_path: Path, key: str, says: s
     assert key in str(caught.value)
 
 
+ASKING = """
+from typing import Annotated
+from fedtide import arg
+
+class Mine:
+    def __init__(self, {made_with}x: Annotated[float, arg("x", key="radio.snr_bd")] = 1.0):
+        pass
+"""
+MODEL = """
+from typing import Annotated
+from fedtide import arg
+
+def Mine(input_shape, num_labels, x: Annotated[float, arg("x", key="radio.snr_bd")] = 1.0):
+    pass
+"""
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_whatever_asks_is_told_what_it_may_have_meant(tmp_path: Path, kind: str) -> None:
+    made_with = "".join(f"{name}, " for name in KINDS[kind].made_with)
+    (tmp_path / "mine.py").write_text(MODEL if kind == "model" else ASKING.format(made_with=made_with))
+    reacting = {"fleet.concurrency": 2} if kind == "selector" else {}  # nobody else waits for a free place
+    wanted = small({KINDS[kind].key: f"{tmp_path / 'mine.py'}:Mine"}, reacting)
+    with pytest.raises(FedtideError, match=r"asks for radio\.snr_bd .*: did you mean radio\.snr_db\?") as caught:
+        system.make_trainer(system.build(wanted))
+    assert str(caught.value).startswith(f"{kind}=")
+
+
+def key_line(key: str, row: dict[str, Any]) -> str:
+    """Return the line of the page about a key."""
+    default = "null" if row["default"] is None else yaml_in_line(row["default"])
+    return f"| `{key}` | `{default}` | {row['about'].replace('|', chr(92) + '|')} |"
+
+
+def test_every_key_of_an_experiment_is_on_the_page() -> None:
+    """Replace the table by what this prints if it fails."""
+    table = "\n".join(key_line(key, row) for key, row in key_rows().items())
+    assert table in PAGE.read_text(), f"\n{table}"
+
+
 def test_what_runs_fill_in_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `fedtide parts` and the page list is what a run offers, no more and no less."""
     offered: dict[str, set[str]] = {}
@@ -55,13 +98,13 @@ def test_what_runs_fill_in_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
         return part(experiment, kind, **more)
 
     monkeypatch.setattr(system, "_experiment_part", noted)
-    made = system.build(small())
+    made = system.build(small({"fleet": {"concurrency": 2}}))  # so that a selector is made, too
     system.make_trainer(made)
     for kind, known in KINDS.items():
         given = {f"run.{name}" for name in known.made_with}
         assert offered.get(kind, set()) - given == {*known.fills}, kind
     assert not {key for known in KINDS.values() for key in known.fills} & {*config.all_keys()}
-    page = (ROOT / "docs" / "extending.md").read_text()
+    page = PAGE.read_text()
     for kind, known in KINDS.items():
         for key, about in known.fills.items():
             assert f"| {kind} | `{key}` | {about} |" in page

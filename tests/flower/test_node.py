@@ -15,7 +15,7 @@ from fedtide.deploy.apps import client_app
 from fedtide.deploy.node import Worker, node_loader
 from fedtide.deploy.protocol import TrainOrder, UploadOrder, model_record, read_model
 from fedtide.deploy.replay import replay
-from fedtide.deploy.settings import _to_run_config, check_deployment_timeline, deployment, from_run_config
+from fedtide.deploy.settings import _to_run_config, deployment, from_run_config
 from fedtide.engine.system import build, make_trainer
 from fedtide.errors import FedtideError
 from fedtide.types import Job
@@ -47,18 +47,6 @@ def test_an_unknown_loader_or_part() -> None:
         node_loader("nope")
     with pytest.raises(FedtideError, match="partition-id=6"):
         _ = Worker(terms(), 6).data
-
-
-def test_only_periods() -> None:
-    wanted = terms({"timeline": {"name": "per_arrival"}, "policy": {"limit": 1}})
-    with pytest.raises(FedtideError, match="aggregates every period"):
-        check_deployment_timeline(wanted.experiment)
-
-
-def test_uploads_take_the_time_they_take() -> None:
-    wanted = terms({"timeline": {"upload_time": 1.0}})
-    with pytest.raises(FedtideError, match=r"timeline\.upload_time=0"):
-        check_deployment_timeline(wanted.experiment)
 
 
 def test_terms_travel_unchanged() -> None:

@@ -69,14 +69,16 @@ APP = ("deploy", "app", "out")
 KEYS = ("deploy", "keys", "out")
 PRIVACY = ("deploy", "privacy", "data.name=synthetic", "data.num_train=200", "data.num_shards=20", "fleet.num_devices=6",
            "policy.limit=2", "timeline.horizon=1", "--draws", "1")  # fmt: skip
-PERIODS = "a deployment aggregates every period"
+PLANNED = "plans who is ready when, and nodes are ready when they are"
 
 WORDS = [
-    wrong(*DEMO, "framework=fedasync", says=f"per_arrival.*framework=fedasync.*{PERIODS}"),
-    wrong(*DEMO, "framework=fedavg", says=PERIODS),
-    wrong(*DEMO, "framework=fedbuff", "policy.limit=2", "timeline.buffer_size=2", says=PERIODS),
-    wrong(*DEMO, "timeline.name=synchronous", says=PERIODS),
-    wrong(*DEMO, "timeline.name=own.py:ticks", says=PERIODS),
+    wrong(*DEMO, "framework=fedavg", says=f"synchronous of framework=fedavg {PLANNED}"),
+    wrong(*DEMO, "timeline.name=synchronous", says=PLANNED),
+    wrong(*DEMO, "timeline.name=sampled_staleness", says=PLANNED),
+    wrong(*DEMO, "timeline.name=own.py:ticks", says="there is no file"),
+    wrong(*DEMO, "framework=fedbuff", "policy.limit=2", "timeline.buffer_size=7", says="exceeds fleet.num_devices=6"),
+    wrong(*DEMO, "fleet.interrupt=true", says="a node that trains reads no message"),
+    wrong(*DEMO, "fleet.concurrency=7", says="fleet.concurrency=7 is more than the 6 devices"),
     wrong(*DEMO, "policy.limit=7", says=r"policy.limit=7 .* exceeds fleet.num_devices=6"),
     wrong(*DEMO, "--nodes", "2", "policy.limit=3", says="exceeds fleet.num_devices=2"),
     wrong(*DEMO, "fleet.num_devices=3", says="fleet.num_devices=3: .* use --nodes 3"),
@@ -95,9 +97,10 @@ WORDS = [
     wrong(*DEMO, "data.num_train=3", says="num_shards"),
     wrong(*DEMO, "nosuch.yaml", says="there is no experiment file"),
     wrong(*DEMO, "policy.limt=2", says="policy.limit"),
-    wrong(*APP, "framework=fedasync", says=PERIODS),
-    wrong(*APP, "framework=fedbuff", says=PERIODS),
-    wrong(*APP, "timeline.name=own.py:ticks", says=PERIODS),
+    wrong(*APP, "framework=fedavg", says=PLANNED),
+    wrong(*APP, "timeline.name=own.py:ticks", says="there is no file"),
+    wrong(*APP, "fleet.concurrency=41", says="fleet.concurrency=41 is more than the 40 devices"),
+    wrong(*APP, "-s", "longest_wait=0", says="longest_wait=0"),
     wrong(*APP, "-s", "min_nodes=41", says="min_nodes=41 exceeds fleet.num_devices=40"),
     wrong(*APP, "-s", "min_nodes=0", says="min_nodes=0"),
     wrong(*APP, "-s", "min_nodes=-3", says="min_nodes=-3"),
@@ -581,11 +584,11 @@ def test_a_run_folder_that_is_none(name: Any) -> None:
 
 def test_a_server_says_why_it_gave_up(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    run_config = {**_to_run_config(small({"timeline": {"name": "per_arrival"}, "policy": {"limit": 1}}))}
+    run_config = {**_to_run_config(small({"timeline": {"name": "synchronous"}}))}
     context = Context(1, 7, {}, RecordDict(), {**run_config, "run-folder": str(folder)})
     with pytest.raises(FedtideError):
         apps._run_server(Federation(small(), folder).grid, context)  # type: ignore[arg-type]
-    assert "a deployment aggregates every period" in (server_error(folder) or "")
+    assert PLANNED in (server_error(folder) or "")
     assert server_error(folder, (tmp_path / "run.log").stat().st_size) is None
     assert server_error(tmp_path / "nobody") is None
     (tmp_path / "file").write_text("")

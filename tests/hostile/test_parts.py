@@ -24,7 +24,7 @@ from fedtide.codec.sparse_quantized import SparseQuantized
 from fedtide.data.synthetic import synthetic
 from fedtide.learning.model import Dropout, Linear, MaxPool2d, Model, ReLU
 from fedtide.learning.trainer import Score
-from fedtide.types import Dataset, Link, Samples, Selection, Shares, Signal, Tick, Trained
+from fedtide.types import Dataset, Link, Samples, Selection, Shares, Signal, Tick, Trained, Work
 
 D = 7850
 DATA = synthetic(0, 200, 50)
@@ -71,6 +71,11 @@ SHAPES = {
     "downlink": ("def bad(seed, device, time, bits):\n    return {}", "np.zeros(len(device))"),
     "energy": ("def bad(seed, device, samples, symbols):\n    return {}", "np.ones(len(device))"),
     "allocation": ("def bad(capacity, num_symbols):\n    return {}", "np.full(len(capacity), num_symbols / len(capacity))"),
+    "retransmission": ("def bad(carried, before):\n    device = carried\n    return {}\nbad.attempts = 3", "carried"),
+    "selector": ("def bad(idle, count, rng):\n    return {}", "np.arange(count)"),
+    "metric": ("def bad(model, context):\n    return {}", "dict(mine=1.0)"),
+    "work": ("def bad(seed, device, job):\n    return {}", "Work()"),
+    "schedule": ("def bad(elapsed):\n    device = elapsed\n    return {}", "np.ones(len(elapsed))"),
     "timeline": ("def bad(clock):\n    return {}", "[Tick(1, 1.0, np.arange(6), np.ones(6))]"),
     "scheduler": ("def bad(candidates, limit, rng):\n    return {}", "np.arange(limit)"),
     "weighting": ("def bad(num_samples, age):\n    return {}", "np.full(len(age), 1 / len(age))"),
@@ -143,8 +148,14 @@ SHAPES = {
         for where in ("init", "call")
     },
 }  # fmt: skip
-KEYS = {kind: f"{each.key}=p.py:bad" for kind, each in KINDS.items()} | {"tracker": "tracker=[p.py:bad]"}
-BESIDES = {"access": ["codec.name=ideal"]}  # what a part needs of the rest of the experiment
+KEYS = {kind: f"{each.key}=p.py:bad" for kind, each in KINDS.items()} | {
+    "tracker": "tracker=[p.py:bad]",
+    "metric": "learning.metrics=[p.py:bad]",
+}
+BESIDES = {
+    "access": ["codec.name=ideal"],
+    "selector": ["fleet.concurrency=3"],
+}  # what a part needs of the rest of the experiment
 
 
 class Row(NamedTuple):
@@ -294,6 +305,23 @@ ROWS = [
         ("Signal(None, snr)", "returned None: .*SNRs"),
     ),
     *rows("modem", 5, *RAISES, *NO_COLUMN, *NO_AMOUNT),
+    *rows("retransmission", 5, *RAISES, *NO_COLUMN, ("np.full(len(device), np.nan)", "nan at position 0"), NO_AMOUNT[2]),
+    *rows(
+        "selector", 5, *RAISES,
+        ("None", "returned positions None: they must be a one-dimensional array of whole numbers"),
+        ("np.zeros(count)", "whole numbers"),
+        ("np.arange(count + 1)", "at most"),
+        ("np.zeros(count, int)", "duplicates"),
+        ("np.arange(count) + 9", "they must lie in"),
+        ("Odd()", "returned positions"),
+    ),
+    *rows(
+        "metric", 5, *RAISES,
+        ("None", "returned None: it must give numbers by name"),
+        ("dict(mine=np.nan)", "returned mine=nan: it must be a finite number"),
+        ("dict(mine='high')", "returned mine='high': it must be a finite number"),
+        ("{1: 2.0}", "named a number 1: a name is a short text"),
+    ),
     *rows(
         "access", 5, *RAISES,
         ("None", "returned None: it must give the 7850 numbers"),
@@ -309,6 +337,19 @@ ROWS = [
         ("np.full(len(device), np.inf)", "no aggregation .* has a device that is ready"),
     ),
     *rows("energy", 5, *RAISES, *NO_COLUMN, *NO_AMOUNT),
+    *rows(
+        "work", 2, *RAISES,
+        ("None", "returned None: it must give fedtide.Work"),
+        ("np.ones(len(device))", "it must give fedtide.Work"),
+        ("Work(np.ones(len(device)), np.ones(len(device)))", "it must give fedtide.Work"),
+        ("Work(epochs=np.ones(99))", r"shape \(99,\).*whole numbers of epochs"),
+        ("Work(epochs=np.full(len(device), 1.5))", "1.5 at position 0 .device=0, job=1.: it must give whole numbers of epochs"),
+        ("Work(steps=np.zeros(len(device)))", "0.0 at position 0 .*whole numbers of steps from 1"),
+        ("Work(batch_size=np.full(len(device), np.nan))", "nan at position 0 .*whole numbers of batch_size"),
+        ("Work(rate=-np.ones(len(device)))", "-1.0 at position 0 .*finite rates > 0"),
+        ("Work(epochs=np.full(len(device), 10**9))", "the order of the .* samples of one local training"),
+    ),
+    *rows("schedule", 5, *RAISES, *NO_COLUMN, *NO_AMOUNT),
     *rows(
         "allocation", 5, *RAISES, *FOR_CAPACITY,
         ("np.full(len(capacity), num_symbols)", "symbols in all: there are .* to share"),

@@ -25,7 +25,7 @@ from fedtide.core import memory_budget as memory
 from fedtide.engine.system import build
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.learning.trainer import Score
-from fedtide.report.plan import _plan_rows
+from fedtide.report.plan import plan_system
 from fedtide.runs import read_rounds, read_run, read_run_header
 from fedtide.types import Samples
 from helpers import FakeTrainer, run, small, small_dataset
@@ -596,7 +596,7 @@ def test_a_codec_whose_num_kept_is_no_number(kept: Any) -> None:
     with pytest.raises(TrainingError, match=r"num_kept\(30, "):
         run(EXPERIMENT, system=system)
     with pytest.raises(TrainingError, match=r"num_kept\(195, "):
-        _plan_rows(system)
+        plan_system(system)
 
 
 # ---- wrong arguments from Python

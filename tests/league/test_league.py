@@ -423,3 +423,55 @@ def test_the_page_is_that_of_the_runs(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["league", "--draw-only", "--store", str(STORE.folder), "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "league.md").read_text() == (ROOT / "docs" / "league.md").read_text()
+
+
+# Methods of a user's own.
+
+
+def test_a_row_of_ones_own_is_tuned_and_ranked_with_the_others(
+    tmp_path: Path, small: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("parts.py").write_text("def half(model, starts, updates, weights, age, by: float = 0.5):\n    return model\n")
+    Path("mine.yaml").write_text(
+        "mine:\n  title: a half of the mean\n  changes: {policy: {aggregator: {name: server_adam, inner: 'parts.py:half'}}}\n"
+        "  settings: [{policy: {aggregator: {rate: 0.1}}}, {policy: {aggregator: {rate: 0.3}}}]\n"
+    )
+    own = methods.own_league_methods(Path("mine.yaml"))
+    assert [(each.name, each.control, len(each.settings)) for each in own] == [("mine", "equal_weights", 2)]
+    trees = [run.experiment.policy.aggregator.args for run in tuning(small, own).runs]
+    assert [each["rate"] for each in trees] == [0.1, 0.3] * 2
+    assert all(each["inner"] == "parts.py:half" for each in trees)
+    store = Store(tmp_path / "store")
+    for _, parts in ranking_stages([small], store, own):
+        for run in (run for part in parts for run in part.runs):
+            level = 0.9 if run.label.startswith("mine") else _level(run.label.partition(",")[0], run.experiment)
+            store.save(run.name, result(config.dump(run.experiment), "avx2", level))
+    found = bench.ranking_benchmark(small, store, own)
+    assert found is not None
+    assert found[0].rows[0].name == "mine"
+    assert found[0].rows[0].entry.group == methods.OWN
+    assert "| `mine` | a half of the mean |" in page._settings([found[0]])
+    others = bench.ranking_benchmark(small, store)
+    assert others is not None
+    assert "mine" not in {row.name for row in others[0].rows}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("random: {title: x}", "is a method of the league already"),
+        ("mine: 3", "is no row of the league: give a title"),
+        ("mine: {title: x, change: {}}", "give a title, and any of changes, settings"),
+        ("mine: {title: x, control: nobody}", "control=nobody is no method of the league"),
+        ("mine: {title: x, rates: 3}", "settings and rates are lists"),
+        ("mine: {title: x, changes: {policy: {agregator: mix}}}", "did you mean policy.aggregator"),
+        ("{}", "holds no row of the league"),
+        ("[1]", "it must be a mapping"),
+    ],
+)
+def test_a_file_of_rows_that_cannot_be_is_one_line(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    done = CliRunner().invoke(app, ["league", "--rows", str(tmp_path / "mine.yaml"), "--store", str(tmp_path / "s")])
+    assert done.exit_code == 2
+    assert says in done.output

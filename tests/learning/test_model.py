@@ -17,11 +17,11 @@ from fedtide.learning.model import (
     MaxPool2d,
     Model,
     ReLU,
-    _parameter_shapes,
     initialize,
     model_shapes,
     num_labels,
     num_parameters,
+    parameter_places,
     without_dropout,
 )
 from fedtide.rng import stream
@@ -39,7 +39,7 @@ def test_number_of_parameters(name: str, d: int) -> None:
 
 
 def test_parts_of_the_papers_model() -> None:
-    places = _parameter_shapes(MODELS["paper_cnn"](GREY, 10))
+    places = parameter_places(MODELS["paper_cnn"](GREY, 10))
     assert [place.bias.stop - place.weight.start for place in places] == [260, 5020, 16050, 510]
     assert [place.weight_shape for place in places] == [(10, 1, 5, 5), (20, 10, 5, 5), (50, 320), (10, 50)]
     edges = [edge for place in places for edge in (place.weight.start, place.weight.stop, place.bias.start)]
@@ -51,7 +51,7 @@ def test_initialisation_is_pytorchs() -> None:
     model = MODELS["paper_cnn"](GREY, 10)
     vector = initialize(model, stream(0, "initial_model"))
     assert vector.dtype == np.float32
-    for place, fan_in in zip(_parameter_shapes(model), [25, 250, 320, 50], strict=True):
+    for place, fan_in in zip(parameter_places(model), [25, 250, 320, 50], strict=True):
         both = vector[place.weight.start : place.bias.stop]
         bound = 1 / math.sqrt(fan_in)
         assert np.abs(both).max() <= bound * (1 + 1e-6)

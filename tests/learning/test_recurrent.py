@@ -12,7 +12,7 @@ import pytest
 import fedtide
 from fedtide.engine import system
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.learning.model import GRU, MODELS, Embedding, Linear, Model, _parameter_shapes, initialize, num_parameters
+from fedtide.learning.model import GRU, MODELS, Embedding, Linear, Model, initialize, num_parameters, parameter_places
 from fedtide.learning.native import _lower
 from fedtide.learning.trainer import LocalWork, Task
 from fedtide.rng import stream
@@ -52,7 +52,7 @@ def trainer(threads: int = 1, work: LocalWork | None = None, **options: object):
 def test_where_its_parameters_lie() -> None:
     model = MODELS["char_gru"]((1, 1, 80), 81)
     assert model.layers == (Embedding(81, 8), GRU(128), Linear(81))
-    assert [place.bias.stop - place.weight.start for place in _parameter_shapes(model)] == [648, 52_992, 10_449]
+    assert [place.bias.stop - place.weight.start for place in parameter_places(model)] == [648, 52_992, 10_449]
     assert num_parameters(model) == 64_089
     assert num_parameters(MODELS["char_gru"]((1, 1, 9), 81)) == 64_089  # whatever the window
 
@@ -60,7 +60,7 @@ def test_where_its_parameters_lie() -> None:
 def test_its_first_parameters_are_as_pytorch_draws_them() -> None:
     model = MODELS["char_gru"]((1, 1, 80), 81)
     vector = initialize(model, stream(0, "initial_model"))
-    table, gates, _ = (vector[place.weight.start : place.bias.stop] for place in _parameter_shapes(model))
+    table, gates, _ = (vector[place.weight.start : place.bias.stop] for place in parameter_places(model))
     assert table.std() == pytest.approx(1, abs=0.1)
     assert np.abs(table).max() > 2
     assert 0.99 / np.sqrt(128) < np.abs(gates).max() <= (1 + 1e-6) / np.sqrt(128)

@@ -70,7 +70,7 @@ def test_records_alone_tell_when_trainings_may_have_begun(made_run: Callable[...
 
 def test_a_plan_that_does_not_fit_is_not_shown(made_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = made_run()
-    monkeypatch.setattr("fedtide.pages.run_view._matches", lambda tick, each: each.index < 5)
+    monkeypatch.setattr("fedtide.pages.run_view._matches", lambda tick, born, each: each.index < 5)
     found = view_run(folder)
     assert found.kind == "recorded"
     assert "not what was recorded" in found.why

@@ -246,7 +246,6 @@ def test_arguments_reach_the_inner_aggregator_and_its_memory_is_kept_apart() -> 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ({"inner": "mine.py:Mine"}, ("mine.py:Mine", "none of fedtide's own")),
         ({"inner": "avarage_models"}, ("avarage_models", "average_models")),
         ({"inner": "mix", "inner_args": {"rate": 1}}, ("mix", "mixing, staleness")),
         ({"inner": "krum", "inner_args": {"kept": 0}}, ("kept=0", "greater than or equal to 1")),

@@ -16,7 +16,9 @@ from fedtide.engine.step import step_links
 from fedtide.engine.system import build, parameter_count
 from fedtide.engine.ticks import planned
 from fedtide.pages.run import run_page
-from fedtide.report.plan import _plan_rows, _plan_summary
+from fedtide.radio.csi import PacketErrors
+from fedtide.radio.modem import Waterfall
+from fedtide.report.plan import plan_system
 from fedtide.report.terminal import terminal_summary
 from fedtide.runs import RoundRecord
 from fedtide.studies.table import table_rows
@@ -70,16 +72,14 @@ def test_a_plan_knows_what_is_lost_if_it_knows_the_packets() -> None:
         assert each.grant is not None
         assert each.lost is not None
         assert each.candidates.device[each.grant.picked[each.lost]].tolist() == record.lost
-    rows = _plan_rows(system)
+    _, rows, summary = plan_system(system)
     assert [row["lost"] for row in rows] == [record.lost for record in rounds]
-    summary = _plan_summary(system, rows)
     assert summary["lost"] == summary["lost_at_most"] == sum(len(record.lost) for record in rounds) > 0
 
 
 def test_a_plan_that_does_not_know_the_packets_says_so() -> None:
     system, rounds = simulated({"radio": {"num_symbols": 5000}, "codec": {"name": "dead_zone"}})
-    rows = _plan_rows(system)
-    summary = _plan_summary(system, rows)
+    _, rows, summary = plan_system(system)
     assert summary["lost"] is None
     assert summary["lost_at_most"] >= sum(len(record.lost) for record in rounds) > 0
     assert None in [row["lost"] for row in rows]
@@ -87,7 +87,7 @@ def test_a_plan_that_does_not_know_the_packets_says_so() -> None:
 
 def test_perfect_knowledge_loses_nothing() -> None:
     system = build(small({"fleet": {"num_devices": 20}}), dataset=small_dataset())
-    summary = _plan_summary(system, _plan_rows(system))
+    summary = plan_system(system).summary
     assert (summary["lost"], summary["lost_at_most"]) == (0, 0)
     assert not any(np.any(each.lost) for each in planned(system))
 
@@ -112,15 +112,21 @@ def test_a_run_tells_of_what_it_lost(tmp_path: Path) -> None:
     )
     assert summary["symbols_sent"] == pytest.approx(sent)
     assert 0 < summary["symbols_sent"] < summary["symbols"]
-    assert summary["air_time_sent"] == pytest.approx(sent / 1000)
-    assert summary["joules_sent"] == pytest.approx(sent / 2)
+    assert summary["air_time"] == pytest.approx(sent / 1000)
+    assert summary["joules"] == pytest.approx(sent / 2)
+    assert summary["idle_share"] == pytest.approx(1 - sent / summary["symbols"])
+    assert (summary["silent"], summary["retransmitted"]) == (0, 0)
     text = plain(terminal_summary("run", summary, 120))
     for words in (
         f"updates lost +{lost}",
+        "updates arrived",
+        "sent once more",
+        "picked and silent",
         "symbols granted",
-        "symbols packets take",
-        "airtime granted",
-        "joules as sent",
+        "symbols sent",
+        "symbols idle",
+        "airtime sent",
+        "joules",
     ):
         assert re.search(words, text), words
     page = run_page([tmp_path / "run"])
@@ -143,3 +149,31 @@ def plain(table: Any) -> str:
     console = Console(width=120, file=io.StringIO())
     console.print(table)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_a_run_of_an_older_version_says_what_its_numbers_count() -> None:
+    priced = small(LOSSY, {"radio": {"joules_per_symbol": 0.5}})
+    rounds = fedtide.simulate(priced, dataset=small_dataset(), trainer=FakeTrainer(300)).rounds
+    old = [each._replace(ledger=each.ledger._replace(symbols_sent=None)) for each in rounds]
+    summary = fedtide.Result(priced, old, np.zeros(300, np.float32), {}).summary()
+    assert summary["symbols_sent"] == pytest.approx(rounds[-1].ledger.symbols_sent)
+    assert summary["air_time_and_joules_count"] == "granted"
+    text = plain(terminal_summary("run", summary, 120))
+    assert "airtime granted" in text
+    assert "joules as granted" in text
+
+
+def test_devices_that_stay_silent_are_counted(tmp_path: Path) -> None:
+    quiet = {"radio": {"access": {"name": "over_the_air", "min_snr": 20.0}}, "codec": {"name": "ideal"}}
+    result = fedtide.simulate(small(quiet), tmp_path / "run", dataset=small_dataset(), trainer=FakeTrainer(300))
+    silent = sum(weight == 0 for each in result.rounds for weight in each.weight)
+    summary = result.summary()
+    assert 0 < silent == summary["silent"] < summary["uploads"] == silent + summary["arrived"]
+    assert f"{silent} of {summary['uploads']} uploads silent" in run_page([tmp_path / "run"])
+
+
+def test_the_waterfall_modem_loses_as_many_packets_as_packet_error() -> None:
+    device = np.arange(20_000)
+    for snr in (0.3, 1.0, 10.0):
+        found = PacketErrors()(0, 1, 0.0, device, np.full(len(device), snr))
+        np.testing.assert_allclose((found.snr == 0).mean(), Waterfall().error(np.array([snr]))[0], atol=0.01)

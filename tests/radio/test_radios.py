@@ -83,7 +83,7 @@ def test_files_belong_to_a_run_by_content(radio: str, file: str) -> None:
 def test_a_cell_reaches_the_channel() -> None:
     """Every fading channel is received as strongly as the coverage says; rayleigh keeps its gains."""
     device = np.arange(6)
-    for channel in ("rayleigh", "rician", "nakagami", "jakes"):
+    for channel in ("rayleigh", "rician", "nakagami", "jakes", "gilbert_elliott"):
         made = [
             build(
                 small(radio={"channel": channel, "coverage": {"name": "umi", "power_dbm": power}}),

@@ -42,6 +42,10 @@ def test_every_number_has_its_name() -> None:
         "uplink/mean_capacity": 2.5,
         "devices/ready": 3.0,
         "devices/picked": 2.0,
+        "devices/arrived": 2.0,
+        "devices/lost": 0.0,
+        "devices/silent": 0.0,
+        "devices/retransmitted": 0.0,
         "devices/mean_age": 2.5,
         "devices/label_variance": 0.25,
         "time": 0.75,
@@ -52,8 +56,15 @@ def test_every_number_has_its_name() -> None:
     }
 
 
+def test_what_became_of_the_uploads() -> None:
+    found = tracker_scalars(RECORD._replace(num_kept=[0, 2], sent_bits=[0, 88.0], lost=[5], retransmitted=[5]))
+    assert [found[f"devices/{name}"] for name in ("arrived", "lost", "silent", "retransmitted")] == [0, 1, 1, 1]
+    sent = tracker_scalars(RECORD._replace(ledger=Ledger(100.0, 200.0, 7, 9, symbols_sent=90.0)))
+    assert sent["spent/symbols_sent"] == 90.0
+
+
 def test_what_nobody_sent_has_no_mean() -> None:
-    nobody = RECORD._replace(picked=[], age=[], capacity=[], symbols=[], sent_bits=[])
+    nobody = RECORD._replace(picked=[], age=[], capacity=[], symbols=[], sent_bits=[], num_kept=[])
     names = tracker_scalars(nobody)
     assert not {"uplink/mean_capacity", "devices/mean_age"} & set(names)
     assert names["uplink/bits"] == names["devices/picked"] == 0.0
