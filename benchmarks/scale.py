@@ -26,6 +26,7 @@ import numpy as np
 from fedtide import config
 from fedtide.engine.simulate import simulate
 from fedtide.engine.system import build
+from fedtide.errors import TrainingError
 from fedtide.learning.trainer import Score
 from fedtide.types import Job, Samples, Vector
 
@@ -91,7 +92,7 @@ def point(timeline: str, scheduler: str, num_devices: int, count: int) -> dict[s
 
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        with contextlib.suppress(Enough):
+        with contextlib.suppress(TrainingError):  # what a callback raises comes out as one
             simulate(experiment, run, system=system, trainer=Quick(), on_round=on_round)
         rounds, checkpoint = ((run / name).stat().st_size for name in ("rounds.jsonl", "checkpoint.npz"))
     spent = np.diff(marks[len(marks) // 2 :]) / block  # first ticks pay for what is made once
