@@ -16,7 +16,7 @@ from fedtide.parts.kinds import KINDS
 
 MADE = Path(__file__).parents[1] / "reference"
 ENTRIES = (
-    ("Experiments", ("experiment", "Experiment", "plan", "Plan", "simulate", "load", "Result")),
+    ("Experiments", ("experiment", "Experiment", "plan", "Plan", "plans", "Plans", "simulate", "load", "Result")),
     ("Studies", ("compare", "study", "StudyResult")),
     ("For parts of your own", ("arg", "stream", "FedtideError")),
 )
@@ -24,6 +24,7 @@ VALUES = (
     "Candidates",
     "Clock",
     "Dataset",
+    "Decision",
     "Grant",
     "Job",
     "Link",
@@ -33,6 +34,7 @@ VALUES = (
     "Signal",
     "Tick",
     "Trained",
+    "Work",
 )
 
 
