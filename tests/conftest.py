@@ -29,7 +29,8 @@ SLOW_PLACES = (
     *("contracts/test_killed.py", "learning/test_dask_trainer.py", "learning/test_native.py", "report/test_style.py"),
     *("study/test_work.py", "study/test_committed.py", "test_cli.py", "test_door.py", "test_large_fleet.py"),
     *("test_memory.py", "test_resume.py", "test_schedulers_run.py", "test_twin.py", "twins/test_swaps.py"),
-    *("test_reacting_resume.py", "test_reacting_twin.py"),
+    *("test_reacting_resume.py", "test_reacting_twin.py", "test_systems.py", "test_stepping.py", "test_scenarios.py"),
+    *("data/test_virtual_runs.py", "learning/test_memory_of_bytes.py"),
 )
 
 
