@@ -30,7 +30,8 @@ SLOW_PLACES = (
     *("study/test_work.py", "study/test_committed.py", "test_cli.py", "test_door.py", "test_large_fleet.py"),
     *("test_memory.py", "test_resume.py", "test_schedulers_run.py", "test_twin.py", "twins/test_swaps.py"),
     *("test_reacting_resume.py", "test_reacting_twin.py", "test_systems.py", "test_stepping.py", "test_scenarios.py"),
-    *("data/test_virtual_runs.py", "learning/test_memory_of_bytes.py"),
+    *("data/test_virtual_runs.py", "learning/test_memory_of_bytes.py", "contracts/test_trainer.py"),
+    *("policy/test_certified.py", "codec/test_error_feedback.py", "radio/test_markov.py", "data/test_bytes.py"),
 )
 
 
