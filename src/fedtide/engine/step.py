@@ -65,11 +65,6 @@ class Policy(NamedTuple):
         """What the scheduler wants every ready device to report: names of columns of `Candidates`."""
         return tuple(getattr(self.scheduler, "needs", ()))
 
-    @property
-    def needs_update_norm(self) -> bool:
-        """Does the scheduler look at the updates themselves?"""
-        return "update_sq_norm" in self.needs
-
 
 class Rules(NamedTuple):
     """All that the server needs to know for one aggregation, besides its state."""
