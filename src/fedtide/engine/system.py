@@ -109,6 +109,8 @@ class System(NamedTuple):
     @property
     def rules(self) -> Rules:
         """What the server goes by."""
+        # Batteries ask how large packets will be; to count a user's own model takes a trainer.
+        num_parameters = parameter_count(self) if self.experiment.fleet.battery_joules else 0
         return Rules(
             self.policy,
             self.allocation,
@@ -120,7 +122,7 @@ class System(NamedTuple):
             self.retransmission,
             reacts=self.world is not None,
             history=self.history,
-            admit=functools.partial(admit_grant, self, parameter_count(self)) if self.admits else None,
+            admit=functools.partial(admit_grant, self, num_parameters) if self.admits else None,
         )
 
 
