@@ -168,7 +168,7 @@ def build(
     known = len(fleet.partition) > 0
     held = fleet.num_samples if known else np.ones(fleet.num_devices, np.int64)
     check_reacting_keys(experiment)
-    time = _Time(experiment, held, _receiving(experiment, downlink, model, dataset), known)
+    time = _Time(experiment, held, _receiving(experiment, downlink, model, dataset), coverage, known)
     ticks: Sequence[Tick] = () if time.reacts else _ticks(time, known)
     energy: Energy = make_system_part(experiment, "energy")
     policy = make_policy(experiment, run_duration=time.duration, run_energy=energy)
@@ -332,11 +332,12 @@ class _Time:
         experiment: Experiment,
         num_samples: Ints,
         receive: Callable[[Ints, Floats], Floats] | None,
+        coverage: Coverage,
         known: bool = True,
     ) -> None:
         wanted, count = experiment.timeline, experiment.fleet.num_devices
         duration = self.duration = _duration(experiment, num_samples)
-        availability: Availability = make_system_part(experiment, "availability")
+        availability: Availability = make_system_part(experiment, "availability", run_coverage=coverage)
         self.experiment = experiment
         self.clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability, receive)
         self.timeline: Any = _experiment_part(experiment, "timeline")

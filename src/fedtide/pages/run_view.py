@@ -20,7 +20,15 @@ from fedtide.deploy import trace
 from fedtide.devices.availability import Availability
 from fedtide.devices.duration import Duration
 from fedtide.engine.step import step_links
-from fedtide.engine.system import MODEL_BITS, System, build, load_dataset, make_system_part, parameter_count
+from fedtide.engine.system import (
+    MODEL_BITS,
+    System,
+    build,
+    load_dataset,
+    make_coverage,
+    make_system_part,
+    parameter_count,
+)
 from fedtide.engine.ticks import planned
 from fedtide.errors import FedtideError
 from fedtide.parts import user_code
@@ -268,7 +276,7 @@ def _worked(system: System, jobs: Jobs, ticks: Sequence[Tick]) -> Jobs:
     duration: Duration = make_system_part(
         experiment, "duration", fleet_num_samples=fleet.num_samples, fleet_samples_per_job=work
     )
-    available: Availability = make_system_part(experiment, "availability")
+    available: Availability = make_system_part(experiment, "availability", run_coverage=make_coverage(experiment))
     begin = available(seed, jobs.device, jobs.received)
     done = begin + duration(seed, jobs.device, _job_numbers(jobs.device))
     if not downlink_is_instant(system.downlink):
