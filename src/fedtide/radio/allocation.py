@@ -42,9 +42,9 @@ def equal_bits(capacity: Floats, num_symbols: float) -> tuple[Floats, Floats]:
     """
     alive = capacity > 0
     if not alive.all():
-        symbols, bits = np.zeros(len(capacity)), np.zeros(len(capacity))
-        symbols[alive], bits[alive] = equal_bits(capacity[alive], num_symbols)
-        return symbols, bits
+        shares = np.zeros((2, len(capacity)))
+        shares[:, alive] = equal_bits(capacity[alive], num_symbols)
+        return shares[0], shares[1]
     if len(capacity) == 0:
         return np.zeros(0), np.zeros(0)
     worst = float(capacity.min())
