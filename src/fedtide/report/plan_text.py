@@ -83,7 +83,9 @@ def _upload_facts(experiment: Experiment, summary: Mapping[str, Any]) -> dict[st
         more = "; equal_bits then lets nobody send, radio.allocation=latency_minimal leaves them out" if starves else ""
         facts["in outage"] = f"{summary['in_outage']:,} of {summary['uploads']:,}: their links carry nothing{more}"
     if summary["silent"]:
-        facts["silent"] = f"{summary['silent']:,} of {summary['uploads']:,}: too weak to be heard over the air"
+        facts["silent"] = (
+            f"{summary['silent']:,} of {summary['uploads']:,}: in outage, too weak to be heard, or out of energy"
+        )
     facts["devices never heard"] = _unheard_in_words(summary)
     facts["ages of scheduled devices"] = ages_in_words(summary["ages_of_picked"])
     facts["budget of an upload"] = _bits_in_words(budget)
