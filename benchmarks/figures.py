@@ -1,4 +1,4 @@
-"""The figures of README and docs/theory.md from what is stored: nothing is run. `make figures` makes all others, too.
+"""The figures of README, docs/radio.md and docs/theory.md from what is stored: nothing is run. `make figures` makes all others, too.
 
 The demo is the run of `fedtide run` in results/paper; docs/results/theory holds what these three commands wrote to theory.json,
 to six digits:
@@ -17,7 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide import config
+from fedtide.plot.charts import chart_dashes
+from fedtide.plot.figure import figure_sheet, figure_style, legend_below, name_panel, save_figure
 from fedtide.plot.run import _draw_scores, describe_run
+from fedtide.plot.style import line_styles
+from fedtide.radio.modem import Gap, Shannon
+from fedtide.radio.nr import NewRadio
 from fedtide.studies.spec import spec_run_name
 from fedtide.studies.store import Store
 from fedtide.types import Floats
@@ -39,6 +44,42 @@ def draw_demo() -> None:
     bits = np.diff(result.column("bits"), prepend=0.0) / uploads
     scores = {name: result.column(name).tolist() for name in ("time", "test_accuracy", "test_loss")}
     _draw_scores(FIGURES / "demo.png", scores, time.tolist(), bits.tolist(), describe_run(experiment), True)
+
+
+def draw_modems() -> None:
+    """Draw what modems carry at an SNR, and 5G NR with HARQ where an estimate is off."""
+    snr_db, off_db, truth_db = np.linspace(-8, 30, 1521), np.linspace(-6, 6, 481), 12.0
+    modems = {
+        "Shannon": Shannon(),
+        "gap 3 dB, cap 5.55": Gap(),
+        "NR, table 1": NewRadio(overhead=0.0),
+        "NR, table 2": NewRadio(table=2, overhead=0.0),
+        "NR, table 1, outer loop": NewRadio(overhead=0.0, adaptation="outer"),
+    }
+    rounds = {
+        "NR without HARQ": NewRadio(overhead=0.0, harq="none"),
+        "NR, chase combining": NewRadio(overhead=0.0, harq="chase"),
+        "NR, incremental redundancy": NewRadio(overhead=0.0),
+        "NR, table 1, outer loop": modems["NR, table 1, outer loop"],
+    }
+    lines = line_styles([*modems, *rounds])
+    with figure_style() as how:
+        figure, panels = figure_sheet(how, 1, 2)
+        left, right = panels[0]
+        for name, modem in modems.items():
+            line = lines[name]
+            left.plot(snr_db, modem(10 ** (snr_db / 10)), color=line.colour, linestyle=chart_dashes(line), label=name)
+        snr = np.full(len(off_db), 10 ** (truth_db / 10))
+        for name, modem in rounds.items():
+            line, estimate = lines[name], snr * 10 ** (off_db / 10)
+            found = modem.achieved(snr, estimate)
+            right.plot(off_db, found, color=line.colour, linestyle=chart_dashes(line), label=name)
+        left.set(xlabel="SNR in dB", ylabel="bit/symbol", ylim=(0, 10))
+        right.set(xlabel=f"estimate less true SNR ({truth_db:g} dB) in dB", ylim=(0, 4))
+        name_panel(left, how, 0, "known links")
+        name_panel(right, how, 1, "an estimate chooses the MCS")
+        legend_below(figure, how, [left, right])
+        save_figure(figure, FIGURES / "modems", ["png"])
 
 
 # A report read back from its theory.json, for drawing it again: nothing is measured anew.
@@ -97,6 +138,7 @@ def _point(tree: dict[str, Any]) -> Point:
 
 def main() -> None:
     draw_demo()
+    draw_modems()
     for name, bounds in (("least-squares", "bound-least-squares"), ("mnist", "bound-mnist"), ("broken", "broken")):
         report = read_report(RESULTS / "theory" / f"{name}.json")
         _draw_theory(report, FIGURES / f"theory-{bounds}", FIGURES / f"theory-sweeps-{name}")

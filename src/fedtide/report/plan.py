@@ -227,7 +227,6 @@ def _plan_summary(system: System, rows: list[dict[str, Any]], ledger: Ledger, tr
         "lost_at_most": at_most if granted else None,
         "outage_at_most": at_most / uploads if uploads else None,
         "silent": sum(len(row["silent"]) for row in granted) if granted else None,
-        "in_outage": sum(rate <= 0 for row in granted for rate in row["capacity"]) if granted else None,
         "never_picked": count - len(picked) if granted else None,
         "never_heard": count - len(heard) if granted else None,
         "never_heard_first": [*islice((k for k in range(count) if k not in heard), _UNHEARD_NAMED)]

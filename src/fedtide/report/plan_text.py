@@ -58,7 +58,7 @@ def plan_facts(plan: Plan) -> dict[str, str]:
     if "run_time" in summary:
         facts["expected run time"] = _pace_in_words(summary["run_time"])
     if summary["kept_share"] is not None:
-        return facts | _upload_facts(plan.experiment, summary) | _cost_facts(plan.experiment, summary)
+        return facts | _upload_facts(summary) | _cost_facts(plan.experiment, summary)
     if not summary["times_known"]:
         told = "the server acts by what only a training tells; the first aggregation is below"
         facts = {name: facts[name] for name in ("model parameters d", "symbols per aggregation")}
@@ -67,7 +67,7 @@ def plan_facts(plan: Plan) -> dict[str, str]:
     return facts | {"schedule": asks if ready["max"] else "nobody is ever ready"}
 
 
-def _upload_facts(experiment: Experiment, summary: Mapping[str, Any]) -> dict[str, str]:
+def _upload_facts(summary: Mapping[str, Any]) -> dict[str, str]:
     """Return who uploads, what arrives, and how much of an update fits."""
     budget, sent, kept = (summary[name] for name in ("budget_bits_per_upload", "sent_bits_per_upload", "kept_share"))
     facts = {"uploads": f"{summary['uploads']:,}"}
@@ -78,10 +78,6 @@ def _upload_facts(experiment: Experiment, summary: Mapping[str, Any]) -> dict[st
             if summary["lost"] is not None
             else f"at most {lost}: counted as if packets filled their grants, as this codec tells their size when it encodes"
         )
-    if summary["in_outage"]:
-        starves = experiment.radio.allocation.name == "equal_bits"
-        more = "; equal_bits then lets nobody send, radio.allocation=latency_minimal leaves them out" if starves else ""
-        facts["in outage"] = f"{summary['in_outage']:,} of {summary['uploads']:,}: their links carry nothing{more}"
     if summary["silent"]:
         facts["silent"] = (
             f"{summary['silent']:,} of {summary['uploads']:,}: in outage, too weak to be heard, or out of energy"
