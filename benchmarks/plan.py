@@ -15,7 +15,8 @@ from collections import Counter
 import fedtide
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.engine.system import build, load_dataset, make_fleet
+from fedtide.engine.making import load_dataset, make_fleet
+from fedtide.engine.system import build
 from fedtide.engine.ticks import planned
 
 REPEATS = 7

@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fedtide import config
+from fedtide.engine.making import load_dataset
 from fedtide.engine.simulate import simulate
-from fedtide.engine.system import build, load_dataset, make_trainer
+from fedtide.engine.system import build, make_trainer
 
 OUTSIDE = ("set-up", "scheduling", "codec", "aggregation", "records")  # neither training nor evaluation
 

@@ -24,8 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fedtide import config
+from fedtide.engine.making import load_dataset
 from fedtide.engine.step import step_candidates
-from fedtide.engine.system import build, load_dataset
+from fedtide.engine.system import build
 from fedtide.extension import native
 from fedtide.rng import stream
 from fedtide.schedule.label_variance import (

@@ -17,7 +17,8 @@ import numpy as np
 
 import fedtide
 from fedtide.devices.fleet import Fleet
-from fedtide.engine.system import System, build, system_durations
+from fedtide.engine.making import system_durations
+from fedtide.engine.system import System, build
 from fedtide.runs import RoundRecord
 from fedtide.runs import folder as run_folder
 from helpers import FakeTrainer, small, small_dataset

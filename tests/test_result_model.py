@@ -10,7 +10,8 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.engine.system import build, load_dataset
+from fedtide.engine.making import load_dataset
+from fedtide.engine.system import build
 from fedtide.errors import FedtideError
 from fedtide.learning.forward import model_logits, state_arrays
 from fedtide.learning.model import GRU, MODELS, Embedding, Linear, Model, initialize

@@ -18,7 +18,8 @@ import pytest
 import fedtide
 from fedtide import config
 from fedtide.core import yaml12
-from fedtide.engine.system import build, load_dataset
+from fedtide.engine.making import load_dataset
+from fedtide.engine.system import build
 from fedtide.radio.modem import shannon_capacity
 from fedtide.studies import spec
 from fedtide.studies.run import missing_runs, run_study

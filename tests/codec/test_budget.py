@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedtide.codec.sparse_quantized import SparseQuantized, _bit_count, _level_bits, max_kept
 from fedtide.config import experiment
-from fedtide.engine.system import make_codec
+from fedtide.engine.making import make_codec
 
 
 @settings(max_examples=200)

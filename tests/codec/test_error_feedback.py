@@ -12,7 +12,8 @@ import fedtide
 from aggregation import cohort, stepped
 from fedtide.codec.baselines import ErrorFeedback
 from fedtide.codec.sparse_quantized import SparseQuantized
-from fedtide.engine.system import build, make_codec
+from fedtide.engine.making import make_codec
+from fedtide.engine.system import build
 from fedtide.errors import FedtideError
 from fedtide.methods import Ef21, Ef21Sum
 from fedtide.parts import registry

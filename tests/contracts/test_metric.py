@@ -12,7 +12,8 @@ import pytest
 import fedtide
 from fedtide import config, testing
 from fedtide.engine.loop import metric_context
-from fedtide.engine.system import build, load_dataset, make_trainer
+from fedtide.engine.making import load_dataset
+from fedtide.engine.system import build, make_trainer
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.learning.metrics import Confusion, PerClassAccuracy, PerDeviceAccuracy, measure_model
 from fedtide.pages.run import run_page

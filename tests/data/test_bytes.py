@@ -13,7 +13,7 @@ from companions import with_companions
 from fedtide.config import experiment
 from fedtide.data.dataset import first_samples
 from fedtide.deploy import node
-from fedtide.engine.system import make_fleet
+from fedtide.engine.making import make_fleet
 from fedtide.errors import RunFolderError
 from fedtide.learning.trainer import TRAINERS
 from fedtide.runs.manifest import data_digest

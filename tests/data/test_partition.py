@@ -331,7 +331,7 @@ def test_devices_that_are_equally_slow_share_a_score():
 
 def test_an_experiment_ties_sizes_to_its_own_slow_devices():
     import fedtide
-    from fedtide.engine import system as engine_system
+    from fedtide.engine import making
 
     wanted = fedtide.experiment(
         data={
@@ -342,7 +342,7 @@ def test_an_experiment_ties_sizes_to_its_own_slow_devices():
         },
         fleet={"num_devices": 20},
     )
-    fleet = engine_system.make_fleet(wanted, engine_system.load_dataset(wanted))
+    fleet = making.make_fleet(wanted, making.load_dataset(wanted))
     assert (np.diff(fleet.num_samples[np.argsort(fleet.duration)]) >= 0).all()
     assert fleet.num_samples.max() > 3 * fleet.num_samples.min()
 

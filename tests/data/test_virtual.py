@@ -15,7 +15,8 @@ from fedtide import columns, config
 from fedtide.data import virtual
 from fedtide.data.holdings import Flat, flat_holdings
 from fedtide.data.virtual import _distinct, _fitted, virtual_dirichlet, virtual_iid, virtual_labels
-from fedtide.engine.system import build, make_fleet
+from fedtide.engine.making import make_fleet
+from fedtide.engine.system import build
 from fedtide.errors import FedtideError
 from fedtide.types import Dataset, Samples
 from twins import columns as twin

@@ -10,7 +10,7 @@ import pytest
 from fedtide import config
 from fedtide.cli.parts import key_rows
 from fedtide.core.yaml12 import yaml_in_line
-from fedtide.engine import system
+from fedtide.engine import making, pace, system
 from fedtide.errors import FedtideError
 from fedtide.parts.kinds import KINDS, NAMED
 from helpers import ROOT, small, small_dataset
@@ -91,13 +91,14 @@ def test_every_key_of_an_experiment_is_on_the_page() -> None:
 def test_what_runs_fill_in_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `fedtide parts` and the page list is what a run offers, no more and no less."""
     offered: dict[str, set[str]] = {}
-    part = system._experiment_part
+    part = making.experiment_part
 
     def noted(experiment: Any, kind: str, **more: Any) -> Any:
         offered.setdefault(kind, set()).update(name.replace("_", ".", 1) for name in more)
         return part(experiment, kind, **more)
 
-    monkeypatch.setattr(system, "_experiment_part", noted)
+    for module in (making, pace):
+        monkeypatch.setattr(module, "experiment_part", noted)
     made = system.build(small({"fleet": {"concurrency": 2}}))  # so that a selector is made, too
     system.make_trainer(made)
     for kind, known in KINDS.items():

@@ -341,7 +341,7 @@ def _tree(words: tuple[str, ...]) -> dict[str, Any]:
 
 def test_what_the_experiment_gives_itself_may_be_handed_over(tmp_path: Path) -> None:
     """A study hands over the data that it has loaded; the command line may continue that run."""
-    from fedtide.engine.system import load_dataset
+    from fedtide.engine.making import load_dataset
 
     experiment = fedtide.experiment(_tree(SMALL))
     stopped(Path("r"), experiment, after=3, dataset=load_dataset(experiment), trainer=None)

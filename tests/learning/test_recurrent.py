@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.engine import system
+from fedtide.engine import making
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.model import GRU, MODELS, Embedding, Linear, Model, initialize, num_parameters, parameter_places
 from fedtide.learning.native import _lower
@@ -106,23 +106,23 @@ def test_the_native_kernel_does_not_know_it() -> None:
     with pytest.raises(FedtideError, match=r"no layer Embedding.*set learning\.trainer=torch"):
         _lower(SMALL)
     with pytest.raises(FedtideError, match=r"'char_gru' is trained by PyTorch only: add learning\.trainer=torch"):
-        system.make_model(fedtide.experiment(learning={"model": "char_gru"}), (1, 1, 80), 81)
+        making.make_model(fedtide.experiment(learning={"model": "char_gru"}), (1, 1, 80), 81)
 
 
 def test_images_are_no_codes() -> None:
     wanted = fedtide.experiment(learning={"model": "char_gru", "trainer": "torch"})
     with pytest.raises(FedtideError, match=r"needs codes \[1 1 steps\]"):
-        system.make_model(wanted, (1, 28, 28), 10)
+        making.make_model(wanted, (1, 28, 28), 10)
 
 
 def test_its_arguments() -> None:
     wanted = fedtide.experiment(learning={"model": {"name": "char_gru", "hidden": 16}, "trainer": "torch"})
-    model = system.make_model(wanted, (1, 1, 80), 81)
+    model = making.make_model(wanted, (1, 1, 80), 81)
     assert isinstance(model, Model)
     assert model.layers[1] == GRU(16)
     wanted = fedtide.experiment(learning={"model": {"name": "char_gru", "hidden": 0}, "trainer": "torch"})
     with pytest.raises(FedtideError, match="hidden=0 cannot be"):
-        system.make_model(wanted, (1, 1, 80), 81)
+        making.make_model(wanted, (1, 1, 80), 81)
 
 
 def test_a_plan_needs_no_pytorch(tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ def deploy_demo(words: tuple[str, ...], folder: Path | None, synthetic: bool, as
     from fedtide import config
     from fedtide.deploy.demo import Demo, demo_table, demo_terms, run_demo
     from fedtide.deploy.settings import deployment_doubts
-    from fedtide.engine.system import build, load_dataset, make_trainer
+    from fedtide.engine.making import load_dataset
+    from fedtide.engine.system import build, make_trainer
 
     demo = Demo(data="synthetic" if synthetic else "mnist", **shown)
     terms = demo_terms(demo, config.read_words(words))

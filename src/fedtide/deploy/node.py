@@ -15,16 +15,8 @@ from fedtide.deploy.settings import Terms
 from fedtide.devices.fleet import Fleet
 from fedtide.engine import devices
 from fedtide.engine.devices import decode_update
-from fedtide.engine.system import (
-    System,
-    build,
-    load_dataset,
-    make_codec,
-    make_fleet,
-    make_local_work,
-    make_model,
-    make_task_trainer,
-)
+from fedtide.engine.making import load_dataset, make_codec, make_fleet, make_local_work, make_model, make_task_trainer
+from fedtide.engine.system import System, build
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import Task, Trainer
 from fedtide.parts import registry

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.config import Experiment
+from fedtide.engine.making import load_dataset
 from fedtide.engine.step import step_candidates
-from fedtide.engine.system import System, build, load_dataset
+from fedtide.engine.system import System, build
 from fedtide.engine.ticks import grant_at_tick
 from fedtide.errors import FedtideError
 from fedtide.schedule.label_variance import label_variance

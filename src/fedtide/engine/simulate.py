@@ -24,6 +24,7 @@ from fedtide.engine.loop import (
     run_has_ended,
     trainer_label,
 )
+from fedtide.engine.making import load_dataset
 from fedtide.engine.preflight import (
     Answered,
     preflight_answers,
@@ -36,7 +37,7 @@ from fedtide.engine.preflight import (
 )
 from fedtide.engine.reaction import Reaction
 from fedtide.engine.step import ServerState, initial_state, step_candidates
-from fedtide.engine.system import System, build, load_dataset, make_trainer
+from fedtide.engine.system import System, build, make_trainer
 from fedtide.errors import DivergedError, FedtideError, RunFolderError, TrainingError
 from fedtide.learning.trainer import MOST_THREADS, Trainer
 from fedtide.parts.checks import answer_as_array, checked_callback, checked_vector, unguarded_part

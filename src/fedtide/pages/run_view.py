@@ -19,8 +19,9 @@ from fedtide.core.memory_budget import require_memory
 from fedtide.deploy import trace
 from fedtide.devices.availability import Availability
 from fedtide.devices.duration import Duration
+from fedtide.engine.making import load_dataset, make_system_part
 from fedtide.engine.step import step_links
-from fedtide.engine.system import MODEL_BITS, System, build, load_dataset, make_system_part, parameter_count
+from fedtide.engine.system import MODEL_BITS, System, build, parameter_count
 from fedtide.engine.ticks import planned
 from fedtide.errors import FedtideError
 from fedtide.parts import user_code

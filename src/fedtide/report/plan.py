@@ -14,8 +14,9 @@ import numpy as np
 from fedtide.codec.base import Sent, checked_codec_kept
 from fedtide.config import Experiment
 from fedtide.config.workload import LARGE_FLEET_DEVICES
+from fedtide.engine.making import load_dataset
 from fedtide.engine.step import Bools, Info
-from fedtide.engine.system import System, build, load_dataset, parameter_count
+from fedtide.engine.system import System, build, parameter_count
 from fedtide.engine.ticks import Planned, planned
 from fedtide.engine.uplink import planned_tick_bits
 from fedtide.parts import checks

@@ -33,7 +33,8 @@ from fedtide.core.files import is_own_file
 from fedtide.data.fetch import fetched_folder_digest
 from fedtide.data.holdings import has_virtual_holdings
 from fedtide.devices.fleet import Fleet
-from fedtide.engine.system import System, make_channel, make_coverage, make_system_part
+from fedtide.engine.making import make_channel, make_coverage, make_system_part
+from fedtide.engine.system import System
 from fedtide.learning.model import Model
 from fedtide.learning.trainer import trainer_backend
 from fedtide.parts import checks, user_code

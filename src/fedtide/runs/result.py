@@ -111,7 +111,8 @@ class Result(NamedTuple):
 
     def _remade(self, need: str = "") -> tuple[System, Trainer]:
         """Make the system and the trainer of the experiment once more; need: what a caller has to give if the data was handed."""
-        from fedtide.engine.system import build, load_dataset, make_trainer
+        from fedtide.engine.making import load_dataset
+        from fedtide.engine.system import build, make_trainer
 
         if not len(self.model):
             raise FedtideError("this run has no model yet: let it run on")

@@ -25,7 +25,7 @@ from fedtide.config import Experiment, workload
 from fedtide.core import faults, signals
 from fedtide.core.cluster import cluster_ignores_signal, connect_cluster, starting_cluster_workers
 from fedtide.data.fetch import fetched_folder_digest
-from fedtide.engine.system import load_dataset, make_policy, system_durations
+from fedtide.engine.making import load_dataset, make_policy, system_durations
 from fedtide.errors import DivergedError, FedtideError, RunFolderError
 from fedtide.learning.trainer import trainer_backend as engine
 from fedtide.parts import registry, user_code
