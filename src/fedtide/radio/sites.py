@@ -33,7 +33,7 @@ from fedtide.radio import propagation
 from fedtide.radio.cell import MOST_POSITIONS_KEPT, Places
 from fedtide.types import Floats, Ints
 
-Point: TypeAlias = tuple[float, float]
+Spot: TypeAlias = tuple[float, float]
 
 MOST_SITES = 1000
 _BLOCK_HZ = 180e3  # of a resource block of 12 subcarriers of 15 kHz: M counts these, whatever the spacing (2^mu M_RB)
@@ -44,10 +44,10 @@ _AT_ONCE = 2**16  # devices whose losses to all cells are held together
 class Layout(NamedTuple):
     """Where sites and devices are."""
 
-    sites: tuple[Point, ...]  # in m
+    sites: tuple[Spot, ...]  # in m
     radius: float  # of the ring about a site that devices are spread over, or of the hexagon, to its corners
     hexagons: bool
-    period: tuple[Point, Point] | None  # the grid repeats itself after these; None: it does not
+    period: tuple[Spot, Spot] | None  # the grid repeats itself after these; None: it does not
     wraps: bool = False  # for radio waves, too
 
 
@@ -65,11 +65,11 @@ def hexagonal_layout(rings: int, spacing: float, wraps: bool) -> Layout:
     return Layout(places, spacing / math.sqrt(3), True, (first, second), wraps)
 
 
-def _step(one: Point, other: Point, q: int, r: int) -> Point:
+def _step(one: Spot, other: Spot, q: int, r: int) -> Spot:
     return q * one[0] + r * other[0], q * one[1] + r * other[1]
 
 
-def nearest_image(x: Floats, y: Floats, period: tuple[Point, Point]) -> tuple[Floats, Floats]:
+def nearest_image(x: Floats, y: Floats, period: tuple[Spot, Spot]) -> tuple[Floats, Floats]:
     """Return the shortest of what differs from these vectors by whole periods, which are 60 degrees apart [...]."""
     (ax, ay), (bx, by) = period
     area = ax * by - ay * bx
@@ -120,7 +120,8 @@ class _Sites:
 
     num_devices: Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")]
     path_loss: Annotated[
-        str, arg("every link's budget, path loss and shadowing: log_distance, uma or umi, as for one cell", part="coverage")
+        str,
+        arg("every link's budget, path loss and shadowing: log_distance, uma or umi, as for one cell", part="coverage"),
     ] = "log_distance"
     sectors: Annotated[Literal[1, 3], arg("cells of a site; 3: 120 degrees apart, the first at 30 degrees")] = 1
     beamwidth_deg: Annotated[float, arg("phi_3dB of a sector's antenna", unit="degrees", gt=0, le=360)] = 65.0
@@ -173,7 +174,9 @@ class _Sites:
         args, fill = registry.inner_arguments(self.path_loss, None)
         for each in self.unused:
             if each in args:
-                raise FedtideError(f"{label} has {each}={args[each]}, which is not used here; give it to {self.name} itself")
+                raise FedtideError(
+                    f"{label} has {each}={args[each]}, which is not used here; give it to {self.name} itself"
+                )
         own = self.path_loss not in builtin_parts("coverage")
         make = registry.part if own else registry.resolve
         made = make(
@@ -279,7 +282,7 @@ class _Sites:
 
     def _nearest(self, x: Floats, y: Floats) -> Floats:
         """Return how far the nearest site is [m]."""
-        return np.min([np.hypot(x - at_x, y - at_y) for at_x, at_y in self.layout.sites], axis=0)
+        return np.asarray(np.min([np.hypot(x - at_x, y - at_y) for at_x, at_y in self.layout.sites], axis=0))
 
     def _served(self, seed: int, device: Ints, time: Floats) -> Served:
         if self.link.speed:
@@ -349,7 +352,7 @@ class SiteList(_Sites):
     """
 
     sites: Annotated[
-        tuple[Point, ...] | Path, arg("a list of [x, y], or a .csv or .parquet file with site,x,y", unit="m")
+        tuple[Spot, ...] | Path, arg("a list of [x, y], or a .csv or .parquet file with site,x,y", unit="m")
     ] = ((0.0, 0.0),)
     name: ClassVar[str] = "sites"
 
@@ -367,7 +370,7 @@ class SiteList(_Sites):
         return Layout(tuple(places), self.link.radius, False, None)
 
 
-def _given_sites(path: Path) -> tuple[Point, ...]:
+def _given_sites(path: Path) -> tuple[Spot, ...]:
     """Return the sites of a file (columns site,x,y), by number."""
     trace = read_trace_columns(path, ("site", "x", "y"))
     number = trace.whole("site")

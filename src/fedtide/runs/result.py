@@ -65,6 +65,7 @@ class Result(NamedTuple):
 
         index, time, device, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, overhead_bits, num_kept
         (elements), weight, lost (was it sent and did not arrive?), silent (was nothing sent?) and retransmitted.
+        Where there are several cells, cell and interference (I/N that it met there, a number).
         """
         from fedtide.report.notebook import notebook_frame, notebook_upload_columns
 
