@@ -201,4 +201,5 @@ COVERAGES: Final[dict[str, Any]] = {
     "umi": Umi,
     "hex_grid": "fedtide.radio.sites:HexGrid",
     "sites": "fedtide.radio.sites:SiteList",
+    "leo": "fedtide.radio.orbit:Leo",
 }
