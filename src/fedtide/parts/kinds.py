@@ -112,7 +112,14 @@ KINDS: Final[dict[str, Kind]] = {
         "what the server knows of the uplinks",
         ("(seed, tick, time, device, snr) -> estimated SNR [m], or Signal(snr [m], estimated_snr [m])",),
     ),
-    "modem": Kind("radio.modem", "what a symbol carries over an uplink", ("(snr) -> capacity in bit/symbol [m]",)),
+    "modem": Kind(
+        "radio.modem",
+        "what a symbol carries over an uplink",
+        (
+            "(snr) -> capacity in bit/symbol [m]",
+            "and perhaps achieved(snr, estimated_snr) -> capacity [m] in truth, error(snr) -> how likely a packet is lost [m]",
+        ),
+    ),
     "allocation": Kind(
         "radio.allocation",
         "how a tick's symbols are shared",
