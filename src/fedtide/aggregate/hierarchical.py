@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -55,8 +56,8 @@ class Hierarchical(Around):
     ] = None
     inner: Inner = "average_models"
     inner_args: InnerArgs = None
-    coverage: Annotated[Any, arg("whose cells they are", key="run.coverage")] = None
-    num_devices: Annotated[int, arg("N", key="fleet.num_devices", ge=1)] = 1
+    coverage: Annotated[Callable[..., Any] | None, arg("whose cells they are", key="run.coverage")] = None
+    num_devices: Annotated[int, arg("N", key="fleet.num_devices", ge=1, le=10**8)] = 1
     seed: Annotated[int, arg("deals devices out to edges where there are no cells", key="seed")] = 0
 
     def __post_init__(self) -> None:
@@ -100,8 +101,9 @@ class Hierarchical(Around):
         """Return at which edge these devices are at these times [m]."""
         if (cells := self.num_cells) is None:
             return self._dealt[device]
+        coverage: Any = self.coverage
         when = np.broadcast_to(np.asarray(time, np.float64), device.shape)
-        cell = np.asarray(self.coverage.cell(self.seed, device, when))
+        cell = np.asarray(coverage.cell(self.seed, device, when))
         if cell.shape != device.shape or cell.dtype.kind not in "iu" or np.any((cell < 0) | (cell >= cells)):
             raise TrainingError(
                 f"{checks.part_label('coverage', self.coverage)}: cell(seed, device, time) must give one whole number from 0 to "
