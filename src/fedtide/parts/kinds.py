@@ -93,6 +93,7 @@ KINDS: Final[dict[str, Kind]] = {
         "when a device is there",
         ("(seed, device, time) -> when each is next there [m]",),
         asked_before=True,
+        fills=_COVERAGE,
     ),
     "channel": Kind(
         "radio.channel",
