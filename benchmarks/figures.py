@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide import config
-from fedtide.plot.charts import chart_dashes
-from fedtide.plot.figure import figure_sheet, figure_style, legend_below, name_panel, save_figure
+from fedtide.plot.figure import figure_sheet, figure_style, name_panel, save_figure
 from fedtide.plot.run import _draw_scores, describe_run
-from fedtide.plot.style import line_styles
-from fedtide.radio.modem import Gap, Shannon
+from fedtide.plot.style import COLOURS
+from fedtide.radio.modem import Gap, Shannon, achieved_capacity
 from fedtide.radio.nr import NewRadio
 from fedtide.studies.spec import spec_run_name
 from fedtide.studies.store import Store
@@ -32,6 +31,7 @@ from fedtide_lab.theory.options import make_options
 from fedtide_lab.theory.sweeps import Point
 
 ROOT = Path(__file__).resolve().parent.parent
+_DASHES = ("-", "--", "-.", (0, (2.8, 1.4)))
 FIGURES, RESULTS = ROOT / "docs" / "figures", ROOT / "docs" / "results"
 
 
@@ -49,36 +49,34 @@ def draw_demo() -> None:
 def draw_modems() -> None:
     """Draw what modems carry at an SNR, and 5G NR with HARQ where an estimate is off."""
     snr_db, off_db, truth_db = np.linspace(-8, 30, 1521), np.linspace(-6, 6, 481), 12.0
-    modems = {
-        "Shannon": Shannon(),
-        "gap 3 dB, cap 5.55": Gap(),
-        "NR, table 1": NewRadio(overhead=0.0),
-        "NR, table 2": NewRadio(table=2, overhead=0.0),
-        "NR, table 1, outer loop": NewRadio(overhead=0.0, adaptation="outer"),
-    }
-    rounds = {
-        "NR without HARQ": NewRadio(overhead=0.0, harq="none"),
-        "NR, chase combining": NewRadio(overhead=0.0, harq="chase"),
-        "NR, incremental redundancy": NewRadio(overhead=0.0),
-        "NR, table 1, outer loop": modems["NR, table 1, outer loop"],
-    }
-    lines = line_styles([*modems, *rounds])
+    drawn = (
+        {
+            "Shannon": Shannon(),
+            "gap: 3 dB, cap 5.55": Gap(),
+            "NR, table 1": NewRadio(overhead=0.0),
+            "NR, table 2": NewRadio(table=2, overhead=0.0),
+        },
+        {
+            "outer loop": NewRadio(overhead=0.0, adaptation="outer"),
+            "incremental redundancy": NewRadio(overhead=0.0),
+            "chase combining": NewRadio(overhead=0.0, harq="chase"),
+            "no HARQ": NewRadio(overhead=0.0, harq="none"),
+        },
+    )
+    known, truth = 10 ** (snr_db / 10), np.full(len(off_db), 10 ** (truth_db / 10))
+    links = (snr_db, known, known), (off_db, truth, truth * 10 ** (off_db / 10))
     with figure_style() as how:
-        figure, panels = figure_sheet(how, 1, 2)
+        figure, panels = figure_sheet(how, 1, 2, 1.25 * how.panel)
+        for panel, modems, (x, snr, estimate) in zip(panels[0], drawn, links, strict=True):
+            for colour, dash, (name, modem) in zip(COLOURS, _DASHES, modems.items(), strict=False):
+                found = achieved_capacity(modem, snr, estimate)
+                panel.plot(x, found, color=colour, linestyle=dash, linewidth=1.4, label=name)
+            panel.legend(loc="upper left" if modems is drawn[0] else "lower left", fontsize=how.small)
         left, right = panels[0]
-        for name, modem in modems.items():
-            line = lines[name]
-            left.plot(snr_db, modem(10 ** (snr_db / 10)), color=line.colour, linestyle=chart_dashes(line), label=name)
-        snr = np.full(len(off_db), 10 ** (truth_db / 10))
-        for name, modem in rounds.items():
-            line, estimate = lines[name], snr * 10 ** (off_db / 10)
-            found = modem.achieved(snr, estimate)
-            right.plot(off_db, found, color=line.colour, linestyle=chart_dashes(line), label=name)
         left.set(xlabel="SNR in dB", ylabel="bit/symbol", ylim=(0, 10))
-        right.set(xlabel=f"estimate less true SNR ({truth_db:g} dB) in dB", ylim=(0, 4))
+        right.set(xlabel="estimate less true SNR in dB", ylim=(0, 4))
         name_panel(left, how, 0, "known links")
-        name_panel(right, how, 1, "an estimate chooses the MCS")
-        legend_below(figure, how, [left, right])
+        name_panel(right, how, 1, f"NR at {truth_db:g} dB, estimate off")
         save_figure(figure, FIGURES / "modems", ["png"])
 
 
