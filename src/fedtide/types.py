@@ -335,6 +335,6 @@ class Grant(NamedTuple):
     memory: Memory | None = None  # what the scheduler remembers after it; None: it has no memory
     metrics: Mapping[str, float] = {}  # what the scheduler said of its choice, for the record
     power: Floats | None = None  # at which each sends, in times the nominal power [r]; None: 1
-    silent: npt.NDArray[np.bool_] | None = None  # who cannot pay for it and sends nothing [r]; None: nobody
+    silent: npt.NDArray[np.bool_] | None = None  # who sends nothing: in outage, or unable to pay [r]; None: nobody
     rate: Floats | None = None  # at which each sends, in bit/symbol [r]; None: what its link carries at nominal power
     decision: Decision | None = None  # in the order of `picked`; None: the scheduler picked and the allocation shared
