@@ -15,6 +15,8 @@ from fedtide.cli.main import app
 from fedtide.data.synthetic import synthetic
 from fedtide.engine.system import build
 from fedtide.engine.ticks import planned
+from fedtide.radio.modem import Gap
+from fedtide.radio.nr import NewRadio
 from fedtide.studies.run import missing_runs
 from fedtide.studies.store import Store
 from fedtide_lab.league.methods import LEAGUE_METHODS
@@ -60,6 +62,15 @@ def test_all_its_runs_begin(sky: World) -> None:
     for run in sky_study(sky, [0]).runs:
         ticks = list(itertools.islice(planned(build(run.experiment, dataset=drawn)), 8))
         assert any(tick.candidates is not None and len(tick.candidates.device) for tick in ticks), run.label
+
+
+def test_the_arm_with_outage_alone_loses_the_links_that_the_modem_loses() -> None:
+    snr = 10 ** (np.linspace(-20, 30, 2001) / 10)
+    arm = next(each for each in ARMS if each.name == "macro-outage")
+    args = {name: value for name, value in arm.tree["radio"]["modem"].items() if name != "name"}
+    carried, modem = Gap(**args)(snr), NewRadio()(snr)
+    assert np.mean((carried > 0) == (modem > 0)) > 0.999
+    assert np.array_equal(carried, np.where(snr < 10**-0.59, 0.0, np.log2(1 + snr)))
 
 
 def test_the_methods_are_the_best_of_the_league_as_it_tuned_them() -> None:
@@ -135,7 +146,7 @@ def test_changes_are_counted_over_skies_and_arms(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["moon"], "there is no sky 'moon'; there are paper, macro"),
+        (["moon"], "there is no sky 'moon'; there are paper, paper-nr"),
         (["--draw-only", "--store", "nothing-here"], "holds no run of these skies"),
     ],
 )

@@ -74,8 +74,13 @@ _NR: Tree = _with(_ALIVE, {"radio": {"modem": {"name": "nr"}}})
 _MACRO: Tree = _WORLD["macro"]
 
 
-def _gap(gap_db: float, cap: float) -> Tree:
-    return {"radio": {"modem": {"name": "gap", "gap_db": gap_db, "cap": cap}}}
+_LOWEST_MCS_DB = -5.9  # from which on MCS 0 of the modem above is within its block error
+_NO_CAP = 1000.0  # bit/symbol
+
+
+def _gap(gap_db: float, cap: float = _NO_CAP, min_snr_db: float | None = None) -> Tree:
+    modem = {"name": "gap", "gap_db": gap_db, "cap": cap} | ({} if min_snr_db is None else {"min_snr_db": min_snr_db})
+    return _with(_ALIVE, {"radio": {"modem": modem}})
 
 
 def _twin(unit_seconds: float) -> Tree:
@@ -146,7 +151,14 @@ ARMS: tuple[World, ...] = (
         "macro-gap",
         "only a gap",
         "Shannon's links with 3 dB less of SNR, and no cap",
-        _with(_MACRO, _gap(3.0, 1000.0)),
+        _with(_MACRO, _gap(3.0)),
+        against="macro",
+    ),
+    World(
+        "macro-outage",
+        "only outage",
+        "Shannon's links, nothing below an SNR of -5.9 dB, where NR has its lowest MCS",
+        _with(_MACRO, _gap(0.0, min_snr_db=_LOWEST_MCS_DB)),
         against="macro",
     ),
     World(
@@ -193,7 +205,7 @@ ARMS: tuple[World, ...] = (
     ),
 )
 # Arms in which a dense codec is asked, too: what bits are worth
-_CODEC_ARMS: tuple[str, ...] = ("macro-cap", "macro-gap", "macro-nr-starved", "macro-nr-once")
+_CODEC_ARMS: tuple[str, ...] = ("macro-cap", "macro-gap", "macro-outage", "macro-nr-starved")
 
 
 def sky_study(sky: World, seeds: Sequence[int] | None = None) -> Study:
