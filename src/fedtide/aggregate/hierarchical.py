@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts import checks
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, Memory, Vector, Vectors
+
+_IDLE_NAMED: Final = 10  # edges in a warning; the others are counted
 
 
 @dataclass
@@ -34,10 +36,10 @@ class _Edges:
 class Hierarchical(Around):
     """Edge servers: theta_e(t+1) = inner of what arrives at edge e; if kappa divides t, all become sum_e p_e theta_e(t+1).
 
-    A device trains from the model of the edge in whose cell it was when that version came to be, and uploads to the edge in whose
-    cell it is then. Weights w_k count relative to those of the same edge, whose inner aggregator has a memory of its own. An
-    edge without arrivals keeps its model. p_e is the share of samples of the devices attached to edge e: those that were last
-    ready in its cell. Scores, metrics and the saved model are of sum_e p_e theta_e. One edge is the inner aggregator itself.
+    A device trains from the model of the edge in whose cell it was when that version came to be, and its update goes to the edge in
+    whose cell it is at tick t. Weights w_k count relative to those of the same edge, whose inner aggregator has a memory of its
+    own. An edge without arrivals keeps its model. p_e is the share of samples of the devices attached to edge e: those that were
+    last ready in its cell. Scores, metrics and the saved model are of sum_e p_e theta_e. One edge is the inner aggregator itself.
 
     Liu, Zhang, Song, Letaief, Client-edge-cloud hierarchical federated learning (ICC 2020): inner=average_models, all devices
     upload at every tick.
@@ -184,6 +186,19 @@ class Hierarchical(Around):
 def cloud_average(model: Vector, samples: Ints) -> Vector:
     """Return sum_e p_e theta_e [d] of a vector of edges [E d], p_e by the samples of the devices attached to each [E]."""
     return weighted_sum(samples / samples.sum(), model.reshape(len(samples), -1)).astype(model.dtype)
+
+
+def idle_edges_warning(uploads: Sequence[int]) -> str | None:
+    """Return a warning if some edge servers had no upload in a whole run. uploads: how many each had [E]."""
+    idle = [str(edge) for edge, count in enumerate(uploads) if not count]
+    if not idle:
+        return None
+    some = ", ".join(idle[:_IDLE_NAMED]) + (f" and {len(idle) - _IDLE_NAMED:,} more" if len(idle) > _IDLE_NAMED else "")
+    return (
+        f"no update arrives at {len(idle):,} of {len(uploads):,} edge servers ({some}): what they have is the first model or the "
+        "cloud's, and counts by the data of their devices; raise policy.limit, lengthen timeline.horizon, let devices come "
+        "into their cells (radio.coverage), or take fewer edges (policy.aggregator.edges)"
+    )
 
 
 def _sq_norm(vector: Vector) -> float:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedtide.aggregate.hierarchical import Hierarchical
 from fedtide.codec.base import Sent, checked_codec_kept
 from fedtide.config import Experiment
 from fedtide.config.workload import LARGE_FLEET_DEVICES
@@ -44,7 +45,7 @@ class Plan(NamedTuple):
     # the fleet has at most 10,000 devices; then, unless the scheduler waits for what only a training tells, per picked device
     # [r]: picked, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, num_kept; lost (who of them, None
     # if only the packets tell) and lost_at_most; silent (who is too weak to be heard over the air); joules of all who are
-    # ready (None: not counted); label_variance and proved_minimal
+    # ready (None: not counted); label_variance and proved_minimal; edge, the edge server of each, if there are any
     rows: list[dict[str, Any]]
     summary: dict[str, Any]  # the plan in a dozen numbers
 
@@ -148,6 +149,8 @@ def _plan_rows(system: System) -> tuple[list[dict[str, Any]], Ledger, float | No
                 "label_variance": label_variance(candidates.label_counts[picked]),
                 "proved_minimal": grant.proved_minimal,
             }
+            if system.edges is not None:
+                row["edge"] = system.edges.edge(candidates.device[picked], tick.time).tolist()
             if costs.energy:
                 nobody = info._replace(grant=_NOBODY, sent={}, arrived=_NOBODY.picked)
                 training.append(costs.after(Ledger(), nobody, 0.0, []).joules)
@@ -246,7 +249,21 @@ def _plan_summary(system: System, rows: list[dict[str, Any]], ledger: Ledger, tr
         "joules": None if training is None or not granted else ledger.joules,
         "joules_of_training": training if granted else None,
         "ledger": ledger._asdict() if granted else None,
+        **({} if system.edges is None else _edge_summary(system.edges, rows, granted)),
     }
+
+
+def _edge_summary(
+    edges: Hierarchical, rows: Sequence[Mapping[str, Any]], granted: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return how many updates arrive at each edge server, and how often the cloud averages them."""
+    uploads = [0] * edges.count
+    for row in granted:
+        missing = {*(row["lost"] or ()), *row["silent"]}
+        for device, edge in zip(row["picked"], row["edge"], strict=True):
+            uploads[edge] += device not in missing
+    averages = sum(row["index"] % edges.every == 0 for row in rows)
+    return {"uploads_per_edge": uploads if granted else None, "cloud_averages": averages}
 
 
 def _symbols_sent(system: System, granted: list[dict[str, Any]]) -> float:
