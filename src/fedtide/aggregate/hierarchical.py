@@ -36,8 +36,8 @@ class _Edges:
 class Hierarchical(Around):
     """Edge servers: theta_e(t+1) = inner of what arrives at edge e; if kappa divides t, all become sum_e p_e theta_e(t+1).
 
-    A device trains from the model of the edge in whose cell it was when that version came to be, and its update goes to the edge in
-    whose cell it is at tick t. Weights w_k count relative to those of the same edge, whose inner aggregator has a memory of its
+    A device trains from the model of the edge in whose cell it was when that version came to be, and its update goes to the edge of
+    the cell that it is sent to. Weights w_k count relative to those of the same edge, whose inner aggregator has a memory of its
     own. An edge without arrivals keeps its model. p_e is the share of samples of the devices attached to edge e: those that were
     last ready in its cell. Scores, metrics and the saved model are of sum_e p_e theta_e. One edge is the inner aggregator itself.
 
@@ -99,19 +99,29 @@ class Hierarchical(Around):
         edge[order] = np.arange(self.num_devices) * self.count // self.num_devices
         return edge
 
-    def edge(self, device: Ints, time: Floats | float) -> Ints:
-        """Return at which edge these devices are at these times [m]."""
+    def edge(self, device: Ints, time: Floats | float, cell: Ints | None = None) -> Ints:
+        """Return at which edge these devices are at these times [m]. cell: the cells that serve them, if they are known [m]."""
+        if self.count == 1:
+            return np.zeros_like(device)
         if (cells := self.num_cells) is None:
             return self._dealt[device]
+        return (self._cell(device, time) if cell is None else cell) * self.count // cells
+
+    def _cell(self, device: Ints, time: Floats | float) -> Ints:
+        """Return in which cells these devices are [m]; raise if a coverage of the user's own names others than it has."""
         coverage: Any = self.coverage
         when = np.broadcast_to(np.asarray(time, np.float64), device.shape)
         cell = np.asarray(coverage.cell(self.seed, device, when))
-        if cell.shape != device.shape or cell.dtype.kind not in "iu" or np.any((cell < 0) | (cell >= cells)):
+        if (
+            cell.shape != device.shape
+            or cell.dtype.kind not in "iu"
+            or np.any((cell < 0) | (cell >= coverage.num_cells))
+        ):
             raise TrainingError(
                 f"{checks.part_label('coverage', self.coverage)}: cell(seed, device, time) must give one whole number from 0 to "
-                f"{cells - 1} for each of the {len(device)} devices"
+                f"{coverage.num_cells - 1} for each of the {len(device)} devices"
             )
-        return cell.astype(np.int64) * self.count // cells
+        return cell.astype(np.int64, copy=False)
 
     # What the step asks besides.
 
