@@ -29,11 +29,12 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file tests/mypy.ini tests
 
-# Every figure of README and docs and the pages docs/paper.md, worlds.md and league.md, from stored results: minutes, nothing
-# is run. The picture of the explorer needs two short runs and a Chromium: python benchmarks/explorer.py.
+# Every figure of README and docs and the pages docs/paper.md, worlds.md, skies.md and league.md, from stored results: minutes,
+# nothing is run. The picture of the explorer needs two short runs and a Chromium: python benchmarks/explorer.py.
 figures: $(VENV)/.core
 	$(BIN)/fedtide paper --draw-only
 	$(BIN)/fedtide worlds --draw-only
+	$(BIN)/fedtide skies --draw-only
 	$(BIN)/fedtide league --draw-only
 	$(BIN)/fedtide study plot examples/study.yaml --store results/paper --out docs/figures/readme-schedulers
 	$(BIN)/python benchmarks/codec_study.py

@@ -42,6 +42,8 @@ def made(maker: Callable[..., Any]) -> Any:
 def part(kind: str, name: str, **more: Any) -> Any:
     """Return a registered part, or one of a file, as the default experiment makes it. more: what is filled in besides."""
     experiment = config.experiment({"fleet": {"num_devices": NUM_DEVICES, "min_frequency": 5e8}})
+    if name == "in_sight":  # asks for what only satellites say
+        more = {"run_coverage": part("coverage", "leo"), **more}
     extra = {**FILLED, **{key.replace("_", ".", 1): value for key, value in more.items()}}
     given = {**needed(kind, name), **GIVEN.get((kind, name), {})}
     return registry.resolve(

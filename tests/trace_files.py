@@ -7,7 +7,8 @@ import functools
 import pickle
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,22 @@ def _file(name: str, content: bytes) -> Path:
     return path
 
 
+def drive_test(rows: Iterable[tuple[float, str]], begun: str = "2019.12.16_13.40.00") -> str:
+    """Return a drive test as a phone writes it down, of so many seconds and SNRs; speed, cell and CQI go along."""
+    header = (
+        "Timestamp,Longitude,Latitude,Speed,Operatorname,CellID,NetworkMode,RSRP,RSRQ,SNR,CQI,RSSI,DL_bitrate,UL_bitrate,State,"
+        "PINGAVG,PINGMIN,PINGMAX,PINGSTDEV,PINGLOSS,CELLHEX,NODEHEX,LACHEX,RAWCELLID,NRxRSRP,NRxRSRQ"
+    )
+    start, lines = datetime.strptime(begun, "%Y.%m.%d_%H.%M.%S"), [header]
+    for second, snr in rows:
+        time = (start + timedelta(seconds=second)).strftime("%Y.%m.%d_%H.%M.%S")
+        mode, cqi = ("HSPA+", "-") if snr == "-" else ("5G", "8")
+        lines.append(
+            f"{time},-8.49,51.89,12,B,3,{mode},-79,-12,{snr},{cqi},-61,1,3,D,-,-,-,-,-,3,76C6C,9CBA,124546051,-,-"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def needed(kind: str, name: str) -> Mapping[str, Any]:
     """Return the arguments that a registered part cannot do without."""
     if (kind, name) == ("duration", "trace"):
@@ -52,4 +69,10 @@ def needed(kind: str, name: str) -> Mapping[str, Any]:
         return {"path": _file("client_device_capacity", pickle.dumps(CAPACITY))}
     if (kind, name) == ("availability", "fedscale"):
         return {"path": _file("client_behave_trace", pickle.dumps(BEHAVIOUR))}
+    if (kind, name) == ("channel", "drive_test"):
+        return {
+            "path": _file("drive.csv", drive_test([(second, f"{second % 23 - 5}.0") for second in range(200)]).encode())
+        }
+    if (kind, name) == ("channel", "mahimahi"):
+        return {"path": _file("packets.trace", "".join(f"{7 * at % 11 + 11 * at}\n" for at in range(4000)).encode())}
     return {}

@@ -1,4 +1,4 @@
-"""The laboratory's commands: `fedtide paper`, `fedtide worlds`, `fedtide league` and `fedtide theory`.
+"""The laboratory's commands: `fedtide paper`, `fedtide worlds`, `fedtide skies`, `fedtide league` and `fedtide theory`.
 
 fedtide finds them by the entry points of the group `fedtide.commands`; they import what they need when they are called.
 """
@@ -17,7 +17,7 @@ from fedtide.errors import FedtideError
 
 if TYPE_CHECKING:
     from fedtide.studies import Outcome, Store
-    from fedtide_lab.worlds.studies import World
+    from fedtide_lab.worlds.studies import Survey, World
 
 _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing; draw what is there.")
 
@@ -163,22 +163,55 @@ def _coloured(verdict: str, text: str) -> str:
     return f"[{colours.get(verdict, 'dim')}]{escape(text)}[/]"
 
 
-# ---- `fedtide worlds`: the paper's main comparisons in other worlds, from runs
+# ---- `fedtide worlds` and `fedtide skies`: the paper's main comparisons in other worlds and under other skies, from runs
 
 
 _WIDE = 14  # columns of the terminal that a verdict takes; a claim takes two of them
+_seeds_option = click.option("--seeds", "-n", type=click.IntRange(1, 20), help="Seeds per curve (default: 3 to 5).")
 
 
 @command.command("worlds")
 @options.cli_argument("names", "[WORLD]...", "paper, fashion, macro, walking, phones, cifar. Default: all.", nargs=-1)
-@click.option("--seeds", "-n", type=click.IntRange(1, 20), help="Seeds per curve (default: 3 to 5).")
+@_seeds_option
 @options.store_option("results/worlds")
 @options.out_option("Folder for the figure and the page worlds.md.", "to", default=Path("docs"))
 @options.work_options
 @_draw_only_option
 @options.style
 @options.as_json
-def worlds(
+def worlds(**given: Any) -> None:
+    """Ask whether the paper's conclusions survive: its main comparisons with other data, radio or devices.
+
+    fedtide worlds --draw-only       the page and its figure, from the runs there are
+    fedtide worlds macro --seeds 8   more seeds of one world
+    """
+    from fedtide_lab.worlds.studies import WORLDS_SURVEY
+
+    _survey(WORLDS_SURVEY, **given)
+
+
+@command.command("skies")
+@options.cli_argument("names", "[SKY]...", "paper, macro, and others that docs/skies.md lists. Default: all.", nargs=-1)
+@_seeds_option
+@options.store_option("results/skies")
+@options.out_option("Folder for the figure and the page skies.md.", "to", default=Path("docs"))
+@options.work_options
+@_draw_only_option
+@options.style
+@options.as_json
+def skies(**given: Any) -> None:
+    """Ask which conclusions need Shannon's links: one federation under modems, interference, drives and satellites.
+
+    fedtide skies --draw-only        the page and its figure, from the runs there are
+    fedtide skies macro-nr cells     two skies; runs that results/worlds and results/league hold are not made again
+    """
+    from fedtide_lab.skies.page import SKIES_SURVEY
+
+    _survey(SKIES_SURVEY, **given)
+
+
+def _survey(
+    survey: Survey,
     names: tuple[str, ...],
     seeds: int | None,
     store: Path,
@@ -188,43 +221,46 @@ def worlds(
     as_json: bool,
     **work: Any,
 ) -> None:
-    """Ask whether the paper's conclusions survive: its main comparisons with other data, radio or devices.
-
-    fedtide worlds --draw-only       the page and its figure, from the runs there are
-    fedtide worlds macro --seeds 8   more seeds of one world
-    """
+    """Run what is missing of a survey, draw its figure and write its page."""
     from fedtide.plot import style_named
+    from fedtide.studies import Store
     from fedtide_lab.worlds import page
-    from fedtide_lab.worlds.studies import WORLDS, collect_worlds, world_study
+    from fedtide_lab.worlds.studies import collect_worlds
 
     style_named(style)  # before anything is run
-    wanted = _chosen_worlds(names, WORLDS)
-    kept = _opened(store, to, "worlds")
+    every = (*survey.worlds, *survey.arms)
+    wanted = _chosen_worlds(names, every, survey.called)
+    kept = _opened(store, to, survey.name)
+    borrowed = [Store(store.parent / name) for name in survey.borrowed]
     failures: list[Outcome] = []
     if not draw_only:
-        parts = [world_study(world, range(seeds) if seeds else None) for world in wanted]
-        failures = do_study_runs("worlds", parts, kept, **work)
-    results = collect_worlds(WORLDS, kept)
-    found = page.decided_worlds(WORLDS, results)
+        parts = [survey.study(world, range(seeds) if seeds else None) for world in wanted]
+        known = {name for each in borrowed for name in each.names()}
+        parts = [part._replace(runs=tuple(run for run in part.runs if run.name not in known)) for part in parts]
+        failures = do_study_runs(survey.name, parts, kept, **work)
+    results = collect_worlds(every, kept, *borrowed, study=survey.study)
+    found = page.decided_worlds(survey.worlds, results, survey.claims)
     if not found:
-        raise FedtideError(f"{store} holds no run of these worlds; leave out --draw-only, or name another --store")
-    drawn = page.draw_worlds(found, to / "figures" / "worlds", style)
-    page.write_worlds_page(to / "worlds.md", Path("figures/worlds.png"), found, results, store)
+        raise FedtideError(
+            f"{store} holds no run of these {survey.name}; leave out --draw-only, or name another --store"
+        )
+    drawn = page.draw_worlds(found, to / "figures" / survey.name, style, survey.panels)
+    page.write_worlds_page(to / f"{survey.name}.md", Path(f"figures/{survey.name}.png"), found, results, store, survey)
     say(f"drawn: {', '.join(map(str, drawn))}")
-    say(f"written: {to / 'worlds.md'}")
+    say(f"written: {to / survey.name}.md")
     if as_json:
-        print_json(page.world_rows(found))
+        print_json(page.world_rows(found, survey.called))
     else:
         _print_worlds(found)
     finish_study(failures)
 
 
-def _chosen_worlds(names: Sequence[str], worlds: Sequence[World]) -> list[World]:
+def _chosen_worlds(names: Sequence[str], worlds: Sequence[World], called: str = "world") -> list[World]:
     """Return the worlds named, all of them if none is; raise for a name that is none."""
     known = {world.name: world for world in worlds}
     for name in names:
         if name not in known:
-            raise FedtideError(f"there is no world {name!r}; there are {', '.join(known)}")
+            raise FedtideError(f"there is no {called} {name!r}; there are {', '.join(known)}")
     return [known[name] for name in names or known]
 
 

@@ -1,4 +1,4 @@
-"""The pages of the paper's runs, of its worlds and of the league, for `fedtide report` (entry points `fedtide.pages`)."""
+"""The pages of the paper's runs, of its worlds, of skies and of the league, for `fedtide report` (entry points `fedtide.pages`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from fedtide_lab.paper.figures import FIGURES, Figure
 from fedtide_lab.paper.page import paper_values
 from fedtide_lab.paper.reproduce import claims_rows, difference_words, in_words, observed_rows, plain_verdict
 from fedtide_lab.prose import prose_findings
-from fedtide_lab.worlds import studies as worlds_studies
+from fedtide_lab.skies.page import SKIES_SURVEY
+from fedtide_lab.worlds.studies import WORLDS_SURVEY, Survey, collect_worlds
 
 _DECIDING, _OTHER = "the measure that decides", "the other measure"
 
@@ -57,24 +58,37 @@ def paper_page(store: Store) -> str:
 
 def worlds_page(store: Store) -> str:
     """Return the page of the paper's main claims in other worlds."""
-    results = worlds_studies.collect_worlds(worlds_studies.WORLDS, store)
-    known = [world for world in worlds_studies.WORLDS if world.name in results]
+    lead = "each the paper's cell with its data, radio or devices replaced"
+    return _survey_page(WORLDS_SURVEY, store, "The paper's main claims in other worlds", lead)
+
+
+def skies_page(store: Store) -> str:
+    """Return the page of the same federation under several skies."""
+    lead = "the same federation over other radios"
+    return _survey_page(SKIES_SURVEY, store, "Claims under several skies", lead)
+
+
+def _survey_page(survey: Survey, store: Store, title: str, lead: str) -> str:
+    stores = [store, *(Store(store.folder.parent / name) for name in survey.borrowed)]
+    results = collect_worlds(survey.worlds, *stores, study=survey.study)
+    known = [world for world in survey.worlds if world.name in results]
     place = f" --store {shlex.quote(str(store.folder))}"
-    families = [
-        Family(
-            world.name,
-            world.title,
-            f"{world.differs}.",
-            tuple(PageCurve(name, name, "", results[world.name].get(name, {})) for name in worlds_studies.CURVES),
-            reference={name: "random" for name in worlds_studies.CURVES if name != "random"},
-            commands=(f"fedtide worlds {world.name}{place}",),
+    families = []
+    for world in known:
+        curves = survey.study(world, [0]).labels
+        families.append(
+            Family(
+                world.name,
+                world.title,
+                f"{world.differs}.",
+                tuple(PageCurve(name, name, "", results[world.name].get(name, {})) for name in curves),
+                reference={name: survey.references.get(name, "random") for name in curves if name != "random"},
+                commands=(f"fedtide {survey.name} {world.name}{place}",),
+            )
         )
-        for world in known
-    ]
-    decided = [[decide_claim(claim, results) for claim in worlds_studies.world_claims(world.name)] for world in known]
-    found = _of_worlds(families, decided)
-    lead = f"{len(found.groups)} claims in {len(known)} worlds, each the paper's cell with its data, radio or devices replaced."
-    return forest_page("The paper's main claims in other worlds", lead, families, found)
+    decided = [[decide_claim(claim, results) for claim in survey.claims(world.name)] for world in known]
+    found = _of_worlds(families, decided, survey.name)
+    return forest_page(title, f"{len(found.groups)} claims in {len(known)} {survey.name}, {lead}.", families, found)
 
 
 def league_page(store: Store) -> str:
@@ -157,7 +171,7 @@ def _of_claims(families: Sequence[Family], verdicts: Sequence[Verdict], observed
     return Forest((_DECIDING, _OTHER), groups, "as claimed")
 
 
-def _of_worlds(families: Sequence[Family], decided: Sequence[Sequence[Verdict]]) -> Forest:
+def _of_worlds(families: Sequence[Family], decided: Sequence[Sequence[Verdict]], those: str) -> Forest:
     """Return the paper's main claims, each with its comparisons in every world. decided: by world, then by claim."""
     found = []
     for same in zip(*decided, strict=True):
@@ -172,7 +186,7 @@ def _of_worlds(families: Sequence[Family], decided: Sequence[Sequence[Verdict]])
             for row in group["rows"]
         ]
         verdicts = {
-            measure: f"holds in {sum(group['verdicts'][measure] == 'holds' for group in made)} of {len(made)} worlds"
+            measure: f"holds in {sum(group['verdicts'][measure] == 'holds' for group in made)} of {len(made)} {those}"
             for measure in (_DECIDING, _OTHER)
         }
         found.append({"text": made[0]["text"], "verdicts": verdicts, "rows": rows, "note": ""})

@@ -22,7 +22,9 @@ def snr(answer: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("name", builtin_parts("channel"))
 def test_contract(name: str) -> None:
-    channel = Guarded("channel", name, part("channel", name))  # finite, not negative, of the right shape
+    channel = Guarded(
+        "channel", name, part("channel", name, radio_symbol_rate=1e6)
+    )  # finite, not negative, of the right shape
     devices = st.lists(st.integers(0, NUM_DEVICES - 1), min_size=1, max_size=8)
 
     @settings(max_examples=30)

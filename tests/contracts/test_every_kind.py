@@ -41,7 +41,7 @@ def test_every_whole_number_of_ours_has_an_upper_bound(kind: str) -> None:
 
 
 FROM_OUTSIDE = ("data", "trainer")  # need files or a task: their own suites make them, and check them
-MORE = {"fleet_durations": np.linspace(0.1, 1, 20), "data_num_shards": 40}
+MORE = {"fleet_durations": np.linspace(0.1, 1, 20), "data_num_shards": 40, "radio_symbol_rate": 1e6}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in FROM_OUTSIDE])

@@ -752,7 +752,7 @@ def test_commands_import_what_they_use(words, without):
 
 def test_the_commands_of_the_laboratory_are_listed():
     listed = CliRunner().invoke(app, ["--help"]).stdout
-    assert all(f"\n  {name} " in listed for name in ("run", "study", "paper", "worlds", "league", "theory"))
+    assert all(f"\n  {name} " in listed for name in ("run", "study", "paper", "worlds", "skies", "league", "theory"))
     assert "Exit codes" in listed
 
 

@@ -20,7 +20,16 @@ from fedtide.studies.run import missing_runs
 from fedtide.studies.store import Store
 from fedtide_lab.paper.claims import Check
 from fedtide_lab.worlds import page
-from fedtide_lab.worlds.studies import CURVES, WORLDS, World, collect_worlds, world_change, world_claims, world_study
+from fedtide_lab.worlds.studies import (
+    CURVES,
+    WORLDS,
+    WORLDS_SURVEY,
+    World,
+    collect_worlds,
+    world_change,
+    world_claims,
+    world_study,
+)
 from stored import committed, result
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +40,7 @@ def test_every_claim_names_curves_that_there_are() -> None:
     for claim in world_claims("any"):
         for check in claim.checks:
             assert {check.better, check.worse} <= CURVES.keys()
-    assert set(page.PANELS) <= {claim.name for claim in world_claims("any")}
+    assert set(WORLDS_SURVEY.panels) <= {claim.name for claim in world_claims("any")}
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)

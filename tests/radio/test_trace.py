@@ -113,7 +113,7 @@ def test_what_is_just_long_enough(tmp_path: Path) -> None:
 
 
 def test_the_experiment_fills_in_devices_and_horizon(tmp_path: Path) -> None:
-    filled = {"fleet.num_devices": 2, "timeline.horizon": 3.0, "run.coverage": Equal()}
+    filled = {"fleet.num_devices": 2, "timeline.horizon": 3.0, "run.coverage": Equal(), "radio.symbol_rate": 0.0}
     args = {"path": str(written(tmp_path, GOOD))}
     made = registry.resolve("channel", "trace", args, lambda key: filled[key])
     assert (made.num_devices, made.horizon) == (2, 3.0)

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -119,10 +119,17 @@ def trace_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
         raise DataError(f"the trace {path} cannot be read ({why}); name a file that can") from error
 
 
-_Table = tuple[list[str], Callable[[str], Floats]]  # the header, and what makes a column of a name in it
+class _Column(Protocol):
+    """Makes a column of a name in the header. number: what text is as a number; problem: what to say if it is none."""
+
+    def __call__(self, name: str, number: Callable[[str], float] = ..., problem: str = ...) -> Floats: ...
 
 
-def _csv(path: Path, content: bytes) -> _Table:
+_Table = tuple[list[str], _Column]  # the header, and what makes a column of a name in it
+
+
+def csv_columns(path: Path, content: bytes) -> _Table:
+    """Read a table with a header. path: as errors name it."""
     try:
         rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")))
     except (UnicodeDecodeError, csv.Error) as error:
@@ -134,13 +141,13 @@ def _csv(path: Path, content: bytes) -> _Table:
         if len(row) != len(header):
             raise _row_error(path, at, f"it has {len(row)} values for {len(header)} columns; give one for each")
 
-    def column(name: str) -> Floats:
+    def column(name: str, number: Callable[[str], float] = float, problem: str = "is no number; give one") -> Floats:
         values, place = np.empty(len(rows) - 1), header.index(name)
         for at, row in enumerate(rows[1:]):
             try:
-                values[at] = float(row[place])
+                values[at] = number(row[place])
             except ValueError as error:
-                raise _row_error(path, at, f"{name}={row[place][:40]!r} is no number; give one") from error
+                raise _row_error(path, at, f"{name}={row[place][:40]!r} {problem}") from error
         return values
 
     return header, column
@@ -160,7 +167,7 @@ def _parquet(path: Path, content: bytes) -> _Table:
         line = " ".join(str(error).split())[:200]
         raise DataError(f"the trace {path} is no Parquet file, or damaged ({line}); write it anew") from error
 
-    def column(name: str) -> Floats:
+    def column(name: str, number: Callable[[str], float] = float, problem: str = "") -> Floats:
         kind = table.schema.field(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             raise DataError(f"the trace {path} has {name} of type {kind}; store numbers")
@@ -169,7 +176,7 @@ def _parquet(path: Path, content: bytes) -> _Table:
     return [str(name) for name in table.column_names], column
 
 
-_READERS: Final[dict[str, Callable[[Path, bytes], _Table]]] = {".csv": _csv, ".parquet": _parquet}
+_READERS: Final[dict[str, Callable[[Path, bytes], _Table]]] = {".csv": csv_columns, ".parquet": _parquet}
 
 
 # Being there in intervals: the first that is not over, exactly, and at a cost that does not grow with the time.

@@ -342,8 +342,11 @@ def plan_step(
     if isinstance(answer, Decision):
         return uplink.decided_grant(answer, most, candidates, num_symbols, memory, label)
     chosen = checks.checked_selection(answer, most, ready, label)
-    symbols, bits = allocation(candidates.capacity[chosen.picked], num_symbols)
-    return Grant(chosen.picked, symbols, bits, chosen.proved_minimal, memory, chosen.metrics)
+    capacity = candidates.capacity[chosen.picked]
+    symbols, bits = allocation(capacity, num_symbols)
+    grant = Grant(chosen.picked, symbols, bits, chosen.proved_minimal, memory, chosen.metrics)
+    outage = (capacity <= 0) & (symbols <= 0)
+    return grant._replace(silent=outage) if outage.any() else grant
 
 
 # What is known of a tick before anything is trained: who is ready, over which links.
@@ -449,7 +452,7 @@ def admit_grant(system: System, num_parameters: int, tick: Tick, rows: Candidate
             f"{checks.part_label('scheduler', system.policy.scheduler)} decided at aggregation {tick.index} that device "
             f"{device[at]} sends for {needed[at]:.6g} J, and its battery holds {there[at]:.6g} J; look at candidates.battery"
         )
-    return grant._replace(silent=short) if short.any() else grant
+    return grant._replace(silent=short if grant.silent is None else short | grant.silent) if short.any() else grant
 
 
 def step_learning_rates(system: System, start: Ints) -> Floats:

@@ -132,7 +132,7 @@ def build(
     known = len(fleet.partition) > 0
     held = fleet.num_samples if known else np.ones(fleet.num_devices, np.int64)
     check_reacting_keys(experiment)
-    time = Pace(experiment, held, _receiving(experiment, downlink, model, dataset), known)
+    time = Pace(experiment, held, _receiving(experiment, downlink, model, dataset), coverage, known)
     ticks: Sequence[Tick] = () if time.reacts else make_ticks(time, known)
     energy: Energy = make_system_part(experiment, "energy")
     policy = make_policy(experiment, run_duration=time.duration, run_energy=energy)

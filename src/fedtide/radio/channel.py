@@ -17,7 +17,7 @@ import numpy as np
 
 from fedtide import columns
 from fedtide.devices.traces import Trace, read_trace_columns
-from fedtide.errors import DataError
+from fedtide.errors import DataError, FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.radio.cell import EQUAL, Coverage, Equal, LinkCoverage
 from fedtide.radio.propagation import Singles, propagation_cosine, propagation_per_device, propagation_sum
@@ -208,20 +208,51 @@ class GilbertElliott:
 # Uplinks from a file: what was measured, or what another simulator says.
 
 
-_LARGEST_VALUE = {"capacity": 1000.0, "snr_db": 300.0, "gain": 1e30}  # more is a slip of units
+SymbolRate: TypeAlias = Annotated[
+    float, arg("symbols per unit of time, which Mbit/s are divided by", ge=0, key="radio.symbol_rate")
+]
+UnitSeconds: TypeAlias = Annotated[float, arg("how long a unit of time is", unit="s", gt=0)]
+FileSource: TypeAlias = Annotated[str, arg("where the files are from, as a run's versions.json is to cite it")]
+FileLicense: TypeAlias = Annotated[str, arg("under which licence, in the same place")]
 
 
-class _TraceRows(NamedTuple):
-    """A trace, device by device and in the order of time within each."""
+def rate_as_capacity(mbit_per_s: Floats, symbol_rate: float, unit_seconds: float, part: str) -> Floats:
+    """Return rates as bit/symbol [m]. symbol_rate: symbols per unit of time."""
+    if not symbol_rate > 0:
+        raise FedtideError(
+            f"{part}: radio.symbol_rate={symbol_rate:g} does not say how many symbols carry a Mbit; set it to the bandwidth, "
+            "in symbols per unit of time"
+        )
+    return mbit_per_s * (1e6 * unit_seconds / symbol_rate)
+
+
+# more is a slip of units
+_LARGEST_VALUE = {"capacity": 1000.0, "snr_db": 300.0, "gain": 1e30, "mbit_per_s": 1e6}
+
+
+class TraceRows(NamedTuple):
+    """Values that hold from a time on: series after series (a device's, a file's), each in the order of time."""
 
     time: Floats  # [rows]
     value: Floats  # [rows]
-    first: Ints  # where the rows of each device begin, and the number of rows at the end [N + 1]
-    lasts: Floats  # how long the last value of each device holds: as long as any before it did [N]
+    first: Ints  # where the rows of each series begin, and the number of rows at the end [series + 1]
+    lasts: Floats  # how long the last value of each holds [series]
 
-    def end(self, device: Ints) -> Floats:
-        """Return until when each of these devices is known [m]."""
-        return self.time[self.first[device + 1] - 1] + self.lasts[device]
+    def end(self, series: Ints) -> Floats:
+        """Return until when each of these series is known [m]."""
+        return self.time[self.first[series + 1] - 1] + self.lasts[series]
+
+    def row_at(self, series: Ints, time: Floats, wrap: bool) -> Ints:
+        """Return the last row of each series that is not after this time [m], by halves. wrap: begin again at the end."""
+        low, high = self.first[series], self.first[series + 1]  # the row is at low or after it, and before high
+        if wrap:
+            period = self.end(series)
+            time = np.where(np.isinf(period), 0.0, np.mod(time, period))
+        while np.any(high - low > 1):
+            middle = (low + high) // 2
+            after = self.time[middle] > time
+            low, high = np.where(after, low, middle), np.where(after, middle, high)
+        return low
 
 
 @dataclass(frozen=True)
@@ -234,13 +265,17 @@ class TraceChannel:
         0.0
     )
     quantity: Annotated[
-        Literal["capacity", "snr_db", "gain"],
-        arg("what the values are: bit/symbol, SNR in dB, or |h|^2 about the coverage's average"),
+        Literal["capacity", "snr_db", "gain", "mbit_per_s"],
+        arg("what the values are: bit/symbol, SNR in dB, |h|^2 about the coverage's average, or Mbit/s"),
     ] = "capacity"
     max_gap: Annotated[float, arg("longest time between two rows of a device; 0: any", ge=0)] = 0.0
     wrap: Annotated[bool, arg("begin again at the end")] = False
+    symbol_rate: SymbolRate = 0.0
+    unit_seconds: UnitSeconds = 1.0
+    source: FileSource = ""
+    license: FileLicense = ""
     coverage: LinkCoverage = EQUAL
-    rows: _TraceRows = field(init=False, repr=False, compare=False)
+    rows: TraceRows = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         trace = read_trace_columns(self.path, ("device", "time", "value"))
@@ -249,13 +284,17 @@ class TraceChannel:
         trace.refuse(np.abs(trace["value"]) > most, f"value={{value:g}} is no {self.quantity}; give at most {most:g}")
         if self.quantity != "snr_db":
             trace.refuse(trace["value"] < 0, f"value={{value:g}} is negative; a {self.quantity} is 0 or more")
-        object.__setattr__(self, "rows", _trace_rows(trace, self.num_devices, self.max_gap))
+        rows = _trace_rows(trace, self.num_devices, self.max_gap)
+        if self.quantity == "mbit_per_s":
+            made = rate_as_capacity(rows.value, self.symbol_rate, self.unit_seconds, "channel=trace")
+            rows = rows._replace(value=read_only(made))
+        object.__setattr__(self, "rows", rows)
         self._check_reach(np.arange(self.num_devices), self.horizon, "timeline.horizon")
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats | Link:
         """Return SNR_k or C_k at this time [m]; seed and tick do not matter. Raise if nothing is known of that time."""
         self._check_reach(device, time, "what is asked for, time")
-        value = self.rows.value[self._row_at(device, time)]
+        value = self.rows.value[self.rows.row_at(device, np.full(len(device), time), self.wrap)]
         if self.quantity == "gain":
             return _faded(self.coverage, seed, time, device, value)
         return 10 ** (value / 10) if self.quantity == "snr_db" else Link(value, value)
@@ -269,24 +308,8 @@ class TraceChannel:
                 "the horizon or say wrap: true"
             )
 
-    def _row_at(self, device: Ints, time: float) -> Ints:
-        """Return the last row of each device that is not after this time [m], by halves."""
-        low, high = (
-            self.rows.first[device],
-            self.rows.first[device + 1],
-        )  # the row is at low or after it, and before high
-        asked = np.full(len(device), time)
-        if self.wrap:
-            period = self.rows.end(device)
-            asked = np.where(np.isinf(period), 0.0, np.mod(asked, period))
-        while np.any(high - low > 1):
-            middle = (low + high) // 2
-            after = self.rows.time[middle] > asked
-            low, high = np.where(after, low, middle), np.where(after, middle, high)
-        return low
 
-
-def _trace_rows(trace: Trace, num_devices: int, max_gap: float) -> _TraceRows:
+def _trace_rows(trace: Trace, num_devices: int, max_gap: float) -> TraceRows:
     """Return the rows of a trace that is in the order of devices, if their times are in order."""
     time, first = trace["time"], np.searchsorted(trace["device"], np.arange(num_devices + 1))
     gap = np.diff(time, prepend=0.0)
@@ -302,7 +325,7 @@ def _trace_rows(trace: Trace, num_devices: int, max_gap: float) -> _TraceRows:
         trace.refuse(gap > max_gap, f"{unknown}max_gap={max_gap:g}; fill the gap or raise max_gap", gap=gap)
     lasts = np.fmax.reduceat(gap, first[:-1])
     lasts = np.where(np.isnan(lasts), np.inf, lasts)  # a single row is a link that never changes
-    return _TraceRows(read_only(time), read_only(trace["value"]), first, lasts)
+    return TraceRows(read_only(time), read_only(trace["value"]), first, lasts)
 
 
 CHANNELS: Final[dict[str, Any]] = {
@@ -313,4 +336,7 @@ CHANNELS: Final[dict[str, Any]] = {
     "jakes": Jakes,
     "gilbert_elliott": GilbertElliott,
     "trace": TraceChannel,
+    "drive_test": "fedtide.radio.measured:DriveTest",
+    "drive_twin": "fedtide.radio.measured:DriveTwin",
+    "mahimahi": "fedtide.radio.measured:Mahimahi",
 }

@@ -88,7 +88,13 @@ def manifest_versions(experiment: Experiment) -> dict[str, Any]:
     found["isa"] = manifest_instruction_path(experiment)
     # The kernel's expf and log are the platform's.
     found["libm"] = " ".join(platform.libc_ver()).strip() or f"{platform.system()} {platform.release()}"
-    return {**found, "files": policy_files(experiment), "commit": _commit()}
+    sources = file_sources(experiment)
+    return {
+        **found,
+        "files": policy_files(experiment),
+        **({"sources": sources} if sources else {}),
+        "commit": _commit(),
+    }
 
 
 def provenance(experiment: Experiment) -> dict[str, Any]:
@@ -112,6 +118,16 @@ def policy_files(experiment: Experiment) -> dict[str, str]:
     own |= {place: user_file_digest(place) for place in config.experiment_argument_files(experiment).values()}
     held = fetched_folder_digest(experiment.part("data").name, experiment.data.folder)
     return own if held is None else {**own, "data.folder": held}
+
+
+def file_sources(experiment: Experiment) -> dict[str, str]:
+    """Return where measured uplinks come from and under which licence, by the name of their file, if that is known."""
+    place = config.experiment_argument_files(experiment).get("radio.channel.path")
+    if place is None:
+        return {}
+    channel = make_system_part(experiment, "channel", run_coverage=make_coverage(experiment))
+    said = [getattr(channel, name, "") for name in ("source", "license")]
+    return {place: "; ".join(filter(None, said))} if any(said) else {}
 
 
 @functools.cache

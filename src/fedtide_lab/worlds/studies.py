@@ -8,13 +8,15 @@ in the paper, the same in all worlds unless said, so that a world costs minutes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from fedtide.config import merge_nested
 from fedtide.studies import (
     CONFIDENCE,
     Comparison,
+    RunResult,
     Store,
     Study,
     make_study,
@@ -27,6 +29,7 @@ from fedtide_lab.paper.figures import FRESH, OLD, Tree, stored_runs
 
 HORIZON = 10.0  # T_max
 _SEEDS = 5
+_MOST_SEEDS = 20  # seeds that are looked for
 COMMON_KEYS: Tree = {
     "data": {"num_train": 8000, "num_test": 2000},
     "fleet": {"num_devices": 40},
@@ -43,6 +46,7 @@ class World(NamedTuple):
     differs: str  # in words, for the page
     tree: Tree
     seeds: int = _SEEDS
+    against: str = "paper"  # the world that its gains are compared with
 
 
 WORLDS: tuple[World, ...] = (
@@ -121,10 +125,18 @@ def world_study(world: World, seeds: Sequence[int] | None = None) -> Study:
     )
 
 
-def collect_worlds(worlds: Sequence[World], store: Store, most: int = 20) -> FigureResults:
-    """Read every stored run of these worlds, whatever its seed: world -> curve -> seed -> result."""
-    found = {world.name: stored_runs(world_study(world, range(most)), store) for world in worlds}
-    return {name: curves for name, curves in found.items() if curves}
+def collect_worlds(
+    worlds: Sequence[World], *stores: Store, study: Callable[[World, Sequence[int]], Study] = world_study
+) -> FigureResults:
+    """Read every run of these worlds in these stores, whatever its seed: world -> curve -> seed -> result."""
+    found: dict[str, dict[str, dict[int, RunResult]]] = {}
+    for world in worlds:
+        whole = study(world, range(_MOST_SEEDS))
+        for store in stores:
+            for curve, runs in stored_runs(whole, store).items():
+                known = found.setdefault(world.name, {}).setdefault(curve, {})
+                known |= {seed: run for seed, run in runs.items() if seed not in known}
+    return found
 
 
 def world_claims(world: str) -> tuple[Claim, ...]:
@@ -156,15 +168,50 @@ def world_claims(world: str) -> tuple[Claim, ...]:
 NO_CLAIMS = ("random over BC", "old")  # of the paper: for comparison
 
 
+class Survey(NamedTuple):
+    """A list of worlds: what runs in each of them, and what is asked there."""
+
+    name: str  # of its command, its page, its figure and its store
+    worlds: tuple[World, ...]
+    study: Callable[[World, Sequence[int] | None], Study]  # the runs of a world
+    claims: Callable[[str], tuple[Claim, ...]]  # about a world, by its name
+    panels: Mapping[str, str]  # of its figure: claim -> title
+    columns: tuple[str, ...]  # of the table that says what its worlds are like
+    called: str = "world"  # one of its worlds
+    borrowed: tuple[str, ...] = ()  # stores beside its own that hold some of its runs
+    arms: tuple[World, ...] = ()  # further worlds that run, and are not in its tables
+    references: Mapping[str, str] = MappingProxyType({})  # of curves that are not compared with random scheduling
+    more: Callable[[FigureResults], Mapping[str, Any]] | None = None  # what else its page names
+
+
+WORLDS_SURVEY = Survey(
+    "worlds",
+    WORLDS,
+    world_study,
+    world_claims,
+    {
+        "random": "proposed over random",
+        "BC": "proposed over BC",
+        "random over BC": "random over BC",
+        "FedAvg": "T_max/4 over FedAvg",
+        "T_max/2": "T_max/4 over T_max/2",
+        "fresh": "γ = 0.846 over γ = 1, random",
+    },
+    ("ready", "capacity", "kept", "lost", "age", "never", "variance", "end"),
+)
+
+
 class Change(NamedTuple):
-    """What a comparison gains in a world, less what it gains in the paper's cell."""
+    """What a comparison gains in a world, less what it gains in another."""
 
     paired: Comparison  # seed by seed
     is_unpaired: bool  # resolved with the seeds taken as unrelated, too (Welch)
 
 
-def world_change(check: Check, results: FigureResults, cell: str = WORLDS[0].name) -> Change | None:
-    """Compare the gain of a comparison in its world with that in the paper's cell; None without runs.
+def world_change(
+    check: Check, results: FigureResults, cell: str = WORLDS[0].name, confidence: float = CONFIDENCE
+) -> Change | None:
+    """Compare the gain of a comparison in its world with that in another, the paper's cell; None without runs.
 
     A seed means the same T_k (but for phones), the same shards (but for CIFAR-10) and the same Rayleigh fading (but for slow
     fading) in two worlds. The interval of paired differences is right whether or not the two gains are correlated.
@@ -174,5 +221,5 @@ def world_change(check: Check, results: FigureResults, cell: str = WORLDS[0].nam
     curves = [results.get(world, {}).get(str(side), {}) for world in (check.figure, cell) for side in check[1:3]]
     level = [[mean_accuracy(run) for run in runs] for runs in paired_results(*curves).values()]
     here, there = [a - b for a, b, _, _ in level], [c - d for _, _, c, d in level]
-    welch = stats.ttest_ind(here, there, equal_var=False).pvalue < 1 - CONFIDENCE if len(level) > 1 else False
-    return Change(paired_difference(here, there), bool(welch)) if level else None
+    welch = stats.ttest_ind(here, there, equal_var=False).pvalue < 1 - confidence if len(level) > 1 else False
+    return Change(paired_difference(here, there, confidence), bool(welch)) if level else None
