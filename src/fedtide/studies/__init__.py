@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         mean_accuracy,
         metric_margin,
     )
+    from fedtide.studies.propose import propose_candidates
     from fedtide.studies.results import RunResult
     from fedtide.studies.run import Outcome
     from fedtide.studies.spec import Study, make_study
@@ -78,6 +79,7 @@ __all__ = [
     "pair_paths_summary",
     "paired_difference",
     "paired_results",
+    "propose_candidates",
     "seeds_needed",
     "table_effect",
 ]
@@ -85,6 +87,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     metrics="MARGINS METRICS Reaching amount_spent counted_note final_accuracy mean_accuracy metric_margin",
+    propose="propose_candidates",
     results="RunResult",
     run="Outcome",
     spec="Study make_study",

@@ -255,3 +255,8 @@ def metric_named(name: str) -> Metric:
     if name not in (known := {**METRICS, **SHARES}):
         raise FedtideError(f"metric {name!r} is not known; use one of {', '.join(known)}, {_HELP}")
     return known[name]
+
+
+def metric_sign(name: str) -> int:
+    """Return 1 if more of a metric is better, -1 if less is."""
+    return -1 if name in LOWER_IS_BETTER or isinstance(metric_named(name), Reaching) else 1

@@ -21,7 +21,7 @@ from fedtide.errors import FedtideError
 from fedtide.parts.checks import checked_callback
 from fedtide.report.notebook import notebook_columns, notebook_frame
 from fedtide.studies import spec
-from fedtide.studies.metrics import LOWER_IS_BETTER, UNCOUNTED, Reaching, metric_margin, metric_named
+from fedtide.studies.metrics import UNCOUNTED, Reaching, metric_margin, metric_named, metric_sign
 from fedtide.studies.results import RunResult
 from fedtide.studies.run import Outcome, expected_run_work, run_study
 from fedtide.studies.sequential import anytime_margins, pair_level, within_margin, worse_candidates
@@ -134,7 +134,7 @@ class _Race:
 
     @property
     def sign(self) -> int:
-        return -1 if self.metric in LOWER_IS_BETTER or isinstance(metric_named(self.metric), Reaching) else 1
+        return metric_sign(self.metric)
 
     @property
     def alive(self) -> list[str]:
@@ -331,7 +331,7 @@ def race(
     how |= {"workers": workers, "on_done": checked_callback("on_done", on_done) or (lambda _: None)}
     tell = checked_callback("on_step", on_step) or (lambda _: None)
     stages = [_stage(each, listed) for each in fidelities] + [_Stage({}, listed)]
-    with _kept(store) as kept:
+    with kept_results(store) as kept:
         state = _Race(
             name, entries, stages, metric, metric_margin(metric, margin), level, validation,
             lambda study, results: run_study(study, results, **how), kept,
@@ -453,7 +453,7 @@ def _budget(given: Any) -> _Budget:
 
 
 @contextlib.contextmanager
-def _kept(store: Path | str | None) -> Iterator[Store]:
+def kept_results(store: Path | str | None) -> Iterator[Store]:
     """Give a store, which is gone afterwards if it was not named."""
     with tempfile.TemporaryDirectory(prefix="fedtide-", ignore_cleanup_errors=True) as aside:
         yield Store(Path(aside if store is None else store))
