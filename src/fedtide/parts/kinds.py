@@ -187,6 +187,7 @@ KINDS: Final[dict[str, Kind]] = {
             "add(accumulator, rows, starts, updates) -> accumulator",
             "finish(state, accumulator, model) -> (the next model [d], state)",
         ),
+        fills=_COVERAGE,
     ),
     "codec": Kind(
         "codec.name",

@@ -108,6 +108,8 @@ class Uplink:
     csi: Csi
     modem: Modem
     num_blocks: int = 1  # b, resource blocks that fade apart
+    # (seed, device [m], time [m]) -> I/N that the server plans with [m]; None: cells do not hear each other
+    expects: Callable[[int, Ints, Floats], Floats] | None = None
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
         """Return the links of these devices at this tick [m]; of several blocks, their mean."""
@@ -122,12 +124,16 @@ class Uplink:
     def _link(self, seed: int, tick: int, time: float, device: Ints) -> Link:
         found, modem = self.channel(seed, tick, time, device), self.modem
         known = bool(getattr(self.csi, "exact", False))  # the server knows what the channel says it knows
+        expects = self.expects
         if isinstance(found, Link):
-            if known:
+            if known and expects is None:
                 return found
             found, modem = shannon_snr(found.capacity), shannon_capacity  # rates have passed a modem already
-        if known:
+        if known and expects is None:
             capacity = modem(found)
             return Link(capacity, capacity, Signal(found, found))
-        signal = self.csi(seed, tick, time, device, found)
+        signal = Signal(found, found) if known else self.csi(seed, tick, time, device, found)
+        if expects is not None:
+            met = 1 + expects(seed, device, np.full(len(device), time))
+            signal = Signal(signal.snr, signal.estimated_snr / met)
         return Link(achieved_capacity(modem, *signal), modem(signal.estimated_snr), signal)
