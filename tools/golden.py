@@ -66,6 +66,9 @@ SINGLE: dict[str, str] = {
     "react-absent": "fleet.availability=markov|fleet.absent=fetch",
     "staleness": "timeline.name=sampled_staleness|policy.limit=1",
     "work": "learning.work=uniform_epochs|policy.aggregator=fednova",
+    "edges": "policy.aggregator={name: hierarchical, edges: 3, every: 4}",
+    "edges-cells": "radio.coverage={name: hex_grid, path_loss: {name: uma, speed: 100}}|timeline.uploads=later|"
+    "radio.symbol_rate=100000|fleet.num_devices=30|policy.limit=10|policy.aggregator={name: hierarchical, every: 5, inner: server_momentum}",
     "gilbert": "radio.channel=gilbert_elliott",
     "waterfall": "radio.modem=waterfall",
     "N100": "fleet.num_devices=100|policy.limit=30|data.num_train=2000|data.num_shards=200|timeline.horizon=1",
