@@ -30,6 +30,7 @@ FILLED: Mapping[str, Any] = {
 # Arguments of parts that do not work without.
 GIVEN: Mapping[tuple[str, str], dict[str, Any]] = {
     ("channel", "trace"): {"path": str(Path(__file__).parent / "fixtures" / "uplinks.csv"), "wrap": True},
+    ("aggregator", "hierarchical"): {"edges": 1},
     ("work", "per_device"): {"steps": [3, 1, 7], "batch_size": [10, 20], "rate": [1.0, 0.5]},
 }
 
@@ -42,6 +43,8 @@ def made(maker: Callable[..., Any]) -> Any:
 def part(kind: str, name: str, **more: Any) -> Any:
     """Return a registered part, or one of a file, as the default experiment makes it. more: what is filled in besides."""
     experiment = config.experiment({"fleet": {"num_devices": NUM_DEVICES, "min_frequency": 5e8}})
+    if name == "in_sight":  # asks for what only satellites say
+        more = {"run_coverage": part("coverage", "leo"), **more}
     extra = {**FILLED, **{key.replace("_", ".", 1): value for key, value in more.items()}}
     given = {**needed(kind, name), **GIVEN.get((kind, name), {})}
     return registry.resolve(

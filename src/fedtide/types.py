@@ -159,6 +159,14 @@ def per_link(modem: Callable[[Floats], Any], snr: Floats) -> Floats:
     return np.asarray(modem(np.ravel(snr))).reshape(np.shape(snr))
 
 
+def packet_error_chance(modem: Any, snr: Floats, estimated_snr: Floats, bits: Floats) -> Floats:
+    """Return how likely a modem loses packets of so many bits, over links in several blocks [m b]."""
+    if not getattr(modem, "error_by_size", False):
+        return per_link(modem.error, snr)
+    columns = (np.ravel(np.broadcast_to(each, np.shape(snr))) for each in (snr, estimated_snr, bits))
+    return np.asarray(modem.error(*columns)).reshape(np.shape(snr))
+
+
 @documented
 class UplinkView(NamedTuple):
     """What the uplinks of the candidates would carry in each of the b resource blocks, as the server estimates it."""
@@ -173,10 +181,15 @@ class UplinkView(NamedTuple):
         """Return bit/symbol [m b] at a power, one for all, one each [m] or in each block [m b], in times the nominal power."""
         return per_link(self.modem, self._at(power))
 
-    def error(self, power: npt.ArrayLike = 1.0) -> Floats:
-        """Return how likely a packet is lost that fits the link [m b]; 0 for modems that do not say."""
-        chance: Any = getattr(self.modem, "error", np.zeros_like)
-        return per_link(chance, self._at(power))
+    def error(self, power: npt.ArrayLike = 1.0, bits: npt.ArrayLike | None = None) -> Floats:
+        """Return how likely a packet is lost that fits the link [m b]; 0 for modems that do not say.
+
+        bits: of each packet [m], for modems that ask for them; by default one transport block.
+        """
+        snr = self._at(power)
+        if bits is None or not hasattr(self.modem, "error"):
+            return per_link(getattr(self.modem, "error", np.zeros_like), snr)
+        return packet_error_chance(self.modem, snr, snr, np.reshape(bits, (-1, 1)))
 
     def _at(self, power: npt.ArrayLike) -> Floats:
         """Return the SNR at a power [m b]."""
@@ -322,6 +335,6 @@ class Grant(NamedTuple):
     memory: Memory | None = None  # what the scheduler remembers after it; None: it has no memory
     metrics: Mapping[str, float] = {}  # what the scheduler said of its choice, for the record
     power: Floats | None = None  # at which each sends, in times the nominal power [r]; None: 1
-    silent: npt.NDArray[np.bool_] | None = None  # who cannot pay for it and sends nothing [r]; None: nobody
+    silent: npt.NDArray[np.bool_] | None = None  # who sends nothing: in outage, or unable to pay [r]; None: nobody
     rate: Floats | None = None  # at which each sends, in bit/symbol [r]; None: what its link carries at nominal power
     decision: Decision | None = None  # in the order of `picked`; None: the scheduler picked and the allocation shared

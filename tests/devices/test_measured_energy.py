@@ -17,7 +17,7 @@ from fedtide.devices.energy import Carbon, MeasuredPhone, PerUnit, energy_of_bit
 from fedtide.errors import DataError, FedtideError
 from fedtide.runs.record import Ledger, RoundRecord
 
-SMALL = {
+SMALL: dict[str, dict[str, Any]] = {
     "data": {"name": "synthetic", "num_train": 600, "num_test": 100, "num_shards": 24},
     "fleet": {"num_devices": 6},
     "timeline": {"horizon": 2},

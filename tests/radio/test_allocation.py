@@ -33,10 +33,11 @@ def test_links_so_faint_that_their_inverse_overflows(worst: float) -> None:
     np.testing.assert_allclose(bits, [50 * worst] * 3, rtol=1e-12)
 
 
-def test_dead_links_take_all_and_nobody_sends() -> None:
-    symbols, bits = equal_bits(np.array([0.0, 3.0, 0.0]), 100)
-    assert symbols.tolist() == [50, 0, 50]
-    assert bits.tolist() == [0, 0, 0]
+def test_dead_links_get_nothing_and_the_others_share() -> None:
+    symbols, bits = equal_bits(np.array([0.0, 3.0, 0.0, 1.0]), 100)
+    assert symbols.tolist() == [0, 25, 0, 75]
+    assert bits.tolist() == [0, 75, 0, 75]
+    assert [each.tolist() for each in equal_bits(np.zeros(2), 100)] == [[0, 0], [0, 0]]
 
 
 def test_nobody_scheduled() -> None:

@@ -76,6 +76,7 @@ class Tiers:
     with asynchronous tiers (SC 2021).
     """
 
+    only_global: ClassVar[str] = "keeps models of tiers, which a cloud average of edges does not reach"
     tiers: Annotated[int, arg("M: how many tiers there are", ge=1, le=1000)] = 3
     width: Annotated[int, arg("ages that make up a tier", unit="ticks", ge=1, le=10**7)] = 1
 
@@ -120,6 +121,7 @@ class _Kept:
 class _LastUpdates:
     """A server that keeps the last update of every device [N d]."""
 
+    only_global: ClassVar[str] = "keeps the last update of every device, and devices go from edge to edge"
     called: ClassVar[str]  # the aggregator's name
     memory: ClassVar[str]  # what its memory is called
     server_rate: Annotated[float, arg("eta: how far the server goes")] = 1.0

@@ -174,6 +174,7 @@ AGGREGATORS: Final[dict[str, Callable[..., Aggregator] | str]] = {
     "fadas": "fedtide.aggregate.optimizers:DelayAdaptive",
     "ca2fl": "fedtide.aggregate.asynchronous:CachedCalibration",
     "mifa": "fedtide.aggregate.asynchronous:LastOfEveryone",
+    "hierarchical": "fedtide.aggregate.hierarchical:Hierarchical",
     "fedat": "fedtide.aggregate.asynchronous:Tiers",
     "asyncfeded": "fedtide.aggregate.asynchronous:DistanceMean",
     "median": "fedtide.aggregate.robust:Median",

@@ -38,6 +38,7 @@ class Cohort(NamedTuple):
     rates: Floats  # learning rate that each trained with, relative to the first one [r]
     rate: float = 1.0  # of a training from the current model, relative to the first one
     steps: Ints | None = None  # tau_k, local steps that each made [r]; None: not known
+    edge: Ints | None = None  # edge server that each arrives at [r]; None: there is one server
 
 
 class Aggregator(Protocol):
@@ -195,6 +196,8 @@ class Around:
         while inside is not None:
             if type(checks.unguarded_part(inside)) is type(self):
                 raise FedtideError(f"{given} puts {type(self).__name__} inside itself: name another inside")
+            if getattr(inside, "outermost", False):
+                raise FedtideError(f"{given} has aggregators inside and cannot be inside one: put this one inside it")
             inside = getattr(checks.unguarded_part(inside), "_inner", None)
         return as_aggregator(made)
 

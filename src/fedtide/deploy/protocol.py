@@ -26,7 +26,6 @@ from fedtide.deploy.settings import Deployment
 from fedtide.deploy.trace import MAX_COUNT, PartWithMemory, ShortWord, StrictModel
 from fedtide.engine.system import System
 from fedtide.errors import FedtideError
-from fedtide.radio.modem import shannon_capacity
 from fedtide.types import Floats, Vector
 
 MIN_CAPACITY = 1e-6  # bit/symbol; a link that was seen to work is never taken for dead
@@ -190,7 +189,7 @@ def measured_capacity(system: System, rate: Mapping[int, float], window: float, 
     """
     experiment = system.experiment
     scale = np.asarray(experiment.radio.large_scale, np.float64)
-    average = shannon_capacity(10 ** (experiment.radio.snr_db / 10) * scale)
+    average = np.maximum(system.modem(np.ravel(10 ** (experiment.radio.snr_db / 10) * scale)), MIN_CAPACITY)
     found = np.broadcast_to(average, experiment.fleet.num_devices).copy()
     for device, bits_per_second in rate.items():
         found[device] = np.clip(bits_per_second * window / system.num_symbols, MIN_CAPACITY, most)

@@ -121,6 +121,11 @@ def check_deployment_timeline(experiment: Experiment) -> None:
             given = yaml_in_line(getattr(value, "entry", value))
             remedy = f"say {key}={yaml_in_line(only)}, or simulate it with `fedtide run`"
             raise FedtideError(f"{key}={given}: {why}; {remedy}")
+    if experiment.policy.aggregator.name == "hierarchical":
+        raise FedtideError(
+            "policy.aggregator=hierarchical has edge servers, and nodes know one server: name its inner aggregator in its place, or "
+            "simulate it with `fedtide run`"
+        )
     part = experiment.part("timeline")
     name = f"timeline.name={yaml_in_line(part.entry)}" + (
         f" of framework={experiment.framework}" if experiment.framework else ""

@@ -319,6 +319,39 @@ class Battery:
         return repeating_trace(time, -begun * period, np.full(len(device), self._on), period)
 
 
+@dataclass(frozen=True)
+class InSight:
+    """There while radio.coverage has it in sight: satellites over ground stations.
+
+    Asks for coverage.next_sight(seed, device [m], time [m]) -> when each is next in sight [m].
+    """
+
+    coverage: Annotated[Any, arg("says when devices are in sight", key="run.coverage")]
+    seed: Annotated[int, arg("of the run", key="seed")] = 0
+    num_devices: Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")] = 40
+    horizon: Annotated[float, arg("in which one must be seen", unit="units of time", gt=0, key="timeline.horizon")] = (
+        35.0
+    )
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.coverage, "next_sight", None)):
+            raise FedtideError(
+                "availability=in_sight: radio.coverage does not say when devices are in sight; choose radio.coverage=leo, or "
+                "give your own a method next_sight(seed, device, time)"
+            )
+        first = float(self(self.seed, np.arange(self.num_devices), np.zeros(self.num_devices)).min())
+        if first > self.horizon:
+            when = "never is" if math.isinf(first) else f"is at {first:g}"
+            raise FedtideError(
+                f"availability=in_sight: nobody is in sight up to timeline.horizon={self.horizon:g}, and the first {when}; "
+                "lengthen the horizon, or add stations or lower min_elevation (radio.coverage)"
+            )
+
+    def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
+        """Return when each is next in sight [m]."""
+        return np.asarray(self.coverage.next_sight(seed, device, time), np.float64)
+
+
 AVAILABILITIES: dict[str, Callable[..., Availability]] = {
     "always": Always,
     "markov": Markov,
@@ -326,4 +359,5 @@ AVAILABILITIES: dict[str, Callable[..., Availability]] = {
     "fedscale": FedScaleAvailability,
     "battery": Battery,
     "daily": Daily,
+    "in_sight": InSight,
 }

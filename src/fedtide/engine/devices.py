@@ -26,6 +26,7 @@ from fedtide.engine.step import (
     step_learning_rates,
     step_links,
     step_snr,
+    step_starts,
 )
 from fedtide.engine.system import System
 from fedtide.engine.uplink import Attempt, sending_part
@@ -293,7 +294,7 @@ class Simulated:
         system, needs = self.system, self.system.policy.needs
         link, devices, updates = step_links(system, tick), state.devices, None
         if len(tick.ready) and (self.eager or "update_sq_norm" in needs or updates_state_on_train(self.trainer)):
-            count, num_parameters = len(tick.ready), len(state.models[state.version])
+            count, num_parameters = len(tick.ready), self._length(state)
             require_memory(
                 8.0 * count * num_parameters,
                 f"training all {count:,} ready devices before the schedule is made, {num_parameters:,} parameters each,",
@@ -334,7 +335,7 @@ class Simulated:
             grant = sending_part(grant)
         sending = sending_in_step(system, link, grant)
         picked, bits = grant.picked[sending], grant.bits[sending]
-        held = _HELD // len(state.models[state.version])
+        held = _HELD // self._length(state)
         size = max(_FEWEST * self.threads, min(_MOST * self.threads, held))
         size = max(len(picked), 1) if system.over_the_air else size  # all at once
         lots = []
@@ -406,6 +407,10 @@ class Simulated:
             f"{_remedy(self.system, self.trainer, state)} (everything up to the previous aggregation is saved)"
         )
 
+    def _length(self, state: ServerState) -> int:
+        """Return d, of what a device receives."""
+        return len(state.models[state.version]) // (1 if self.system.edges is None else self.system.edges.count)
+
     def _jobs(self, state: ServerState, device: Ints, start: Ints, job: Ints | None) -> list[Job]:
         """Return the trainings of these devices from the versions they hold. job: their numbers [l]."""
         train_set, partition = self.system.dataset.train, self.system.fleet.partition
@@ -415,8 +420,15 @@ class Simulated:
             columns, factors = own.of(device, job)
             work, rates = [*work_rows(columns, len(device))], rates if factors is None else rates * factors
         return [
-            Job(k, version, state.models[version], rate, train_set, partition[k], work=each)
-            for k, version, rate, each in zip(device.tolist(), start.tolist(), rates.tolist(), work, strict=True)
+            Job(k, version, model, rate, train_set, partition[k], work=each)
+            for k, version, model, rate, each in zip(
+                device.tolist(),
+                start.tolist(),
+                step_starts(self.system, state, device, start),
+                rates.tolist(),
+                work,
+                strict=True,
+            )
         ]
 
 

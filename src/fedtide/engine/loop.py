@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from fedtide.config import Experiment
-from fedtide.engine.step import Exchange, Info, ServerState, step
+from fedtide.engine.step import Exchange, Info, ServerState, global_model, step
 from fedtide.engine.system import System
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.metrics import ModelMetric, measure_model, predict_labels
@@ -111,7 +111,7 @@ class Loop:
                 watch.lap(stage)
             if failure is not None:
                 raise failure
-        return self.state.models[self.state.version]
+        return global_model(self.state)
 
 
 def loop_sink(on_round: Callable[[RoundRecord, int], None], total: int) -> Sink:
@@ -181,7 +181,7 @@ def _evaluate_model(
 ) -> Scores:
     """Score the newest model."""
     learning = system.experiment.learning
-    model = state.models[state.version]
+    model = global_model(state)
     test = score_model(trainer, model, system.dataset.test)
     train = score_model(trainer, model, system.dataset.train).loss if learning.training_loss else None
     context = metric_context(system, trainer, model, info.tick.index, info.time) if metrics else None

@@ -179,10 +179,12 @@ def make_retransmission(experiment: Experiment) -> Retransmission:
     return made
 
 
-def make_policy(experiment: Experiment, **more: Any) -> Policy:
+def make_policy(experiment: Experiment, coverage: Coverage | None = None, **more: Any) -> Policy:
     """Make who uploads, and how what arrives is weighed and combined. more: what a scheduler may ask for, if it is there."""
     scheduler = experiment_part(experiment, "scheduler", **{"run_duration": None, "run_energy": None, **more})
-    weighting, aggregator = (experiment_part(experiment, kind) for kind in ("weighting", "aggregator"))
+    weighting = experiment_part(experiment, "weighting")
+    cells = make_coverage(experiment) if coverage is None else coverage
+    aggregator = experiment_part(experiment, "aggregator", run_coverage=cells)
     needs = getattr(scheduler, "needs", ())
     if not isinstance(needs, tuple | list) or not all(isinstance(each, str) and each in REPORT_BITS for each in needs):
         raise FedtideError(

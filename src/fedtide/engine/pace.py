@@ -36,11 +36,12 @@ class Pace:
         experiment: Experiment,
         num_samples: Ints,
         receive: Callable[[Ints, Floats], Floats] | None,
+        coverage: Coverage,
         known: bool = True,
     ) -> None:
         wanted, count = experiment.timeline, experiment.fleet.num_devices
         duration = self.duration = make_duration(experiment, num_samples)
-        availability: Availability = make_system_part(experiment, "availability")
+        availability: Availability = make_system_part(experiment, "availability", run_coverage=coverage)
         self.experiment = experiment
         self.clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability, receive)
         self.timeline: Any = experiment_part(experiment, "timeline")

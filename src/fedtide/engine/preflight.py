@@ -218,11 +218,19 @@ def preflight_memory(system: System, trainer: Trainer, model: Vector) -> None:
         experiment.part("timeline").name,
         count if system.world else len(system.ticks),
     )  # as many as may matter
+    num_edges = 1 if system.edges is None else system.edges.count
+    if system.edges is not None:
+        require_memory(
+            4.0 * _COPIES * d * num_edges,
+            f"policy.aggregator=hierarchical with {num_edges:,} edge servers: their models of {d:,} parameters in each version",
+            "take fewer edges or a smaller model",
+        )
+        model = system.edges.tiled(model)
     if size := {"per_arrival": 1, "buffered": experiment.timeline.buffer_size}.get(name):
         # where devices come one by one, each trains from a model version of its own
         versions = min(count // size, ticks) + 1
         require_memory(
-            4.0 * versions * d,
+            4.0 * versions * d * num_edges,
             f"timeline.name={name} with fleet.num_devices={count:,}: the {versions:,} versions of a model of "
             f"{d:,} parameters that devices train from",
             "take fewer devices, a smaller model, a shorter timeline.horizon, or timeline.name=periodic",

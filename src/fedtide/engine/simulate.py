@@ -36,7 +36,7 @@ from fedtide.engine.preflight import (
     preflight_trainer,
 )
 from fedtide.engine.reaction import Reaction
-from fedtide.engine.step import ServerState, initial_state, step_candidates
+from fedtide.engine.step import ServerState, initial_state, spread_over_edges, step_candidates
 from fedtide.engine.system import System, build, make_trainer
 from fedtide.errors import DivergedError, FedtideError, RunFolderError, TrainingError
 from fedtide.learning.trainer import MOST_THREADS, Trainer
@@ -111,6 +111,8 @@ def simulate(
                 preflight_answers(run.path, system, _answered(system, rounds))
         else:
             state, ledger, rounds = initial_state(first, system.fleet.num_devices), Ledger(), []
+            if system.edges is not None:
+                state = spread_over_edges(state, system.edges, system.fleet.num_samples)
         watch.lap("records" if run else "set-up")
         reaction, ticks = None, ticks_since(system.ticks, state.version)
         if system.world is not None:

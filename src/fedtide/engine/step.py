@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fedtide.aggregate.averages import Weighting
 from fedtide.aggregate.base import Aggregator, Cohort
+from fedtide.aggregate.hierarchical import Hierarchical, cloud_average
 from fedtide.codec.base import Packet, Sent
 from fedtide.config.workload import LARGE_FLEET_DEVICES
 from fedtide.core.versioned import VersionedArray, VersionedDict, versioned_array, versioned_counts, versioned_dict
@@ -82,6 +83,9 @@ class Rules(NamedTuple):
     reacts: bool = False  # who holds which model is told with every tick, not by who was ready
     history: int = 0  # versions before the newest that are kept, whoever holds them
     admit: Callable[[Tick, Candidates, Grant], Grant] | None = None  # what of a grant batteries can pay for
+    edges: Hierarchical | None = None  # edge servers, each with a model of its own; None: there is one model for all
+    # (state, device [r], version [r]) -> the models that they began from, each that of its edge [r d]
+    starts: Callable[[ServerState, Ints, Ints], list[Vector]] | None = None
 
 
 class ServerState(NamedTuple):
@@ -100,6 +104,18 @@ def initial_state(model: Vector, num_devices: int) -> ServerState:
     """At time 0 every device receives theta(1)."""
     held, uploads = np.ones(num_devices, np.int64), np.zeros(num_devices, np.int64)
     return ServerState(1, VersionedDict({1: model}), VersionedArray(held), VersionedArray(uploads))
+
+
+def spread_over_edges(state: ServerState, edges: Hierarchical, num_samples: Ints) -> ServerState:
+    """Return the first state of edge servers, which all begin with its model. num_samples: of every device [N]."""
+    models = VersionedDict({version: edges.tiled(model) for version, model in state.models.items()})
+    return state._replace(models=models, memory={**state.memory, "edges": edges.attach(num_samples)})
+
+
+def global_model(state: ServerState) -> Vector:
+    """Return the newest model [d]; of edge servers, their average as the cloud would make it now."""
+    newest, edges = state.models[state.version], state.memory.get("edges")
+    return newest if edges is None else cloud_average(newest, edges["samples"])
 
 
 def next_state(
@@ -216,6 +232,7 @@ class Info(NamedTuple):
     # to whom the uplink was granted, and who was ready, if they are not those whose uploads are in
     granted: uplink.Granted | None = None
     waiting: tuple[Tick, Candidates] | None = None
+    edge: Ints | None = None  # edge server in whose cell each of the ready devices is [m]; None: there is one server
 
     @property
     def ready(self) -> tuple[Tick, Candidates]:
@@ -254,11 +271,16 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
     memory |= uploads.memory
     state, sent, model = state._replace(devices=uploads.devices), dict(uploads.sent), state.models[state.version]
     weights: Floats = np.zeros(0)
+    edge = None if rules.edges is None else rules.edges.edge(rows.device, tick.time)
     if len(uploads.arriving):
         cohort = weigh(rules, state, rows, uploads.arriving, memory, tick.job)
         weights, aggregator, lent = cohort.weights, policy.aggregator, read_only(model)
         label = checks.part_label("aggregator", aggregator)
-        starts = [state.models[version] for version in (tick.index - cohort.age).tolist()]
+        if edge is None or rules.starts is None:
+            starts = [state.models[version] for version in (tick.index - cohort.age).tolist()]
+        else:
+            cohort = cohort._replace(edge=edge[uploads.arriving])
+            starts = rules.starts(state, cohort.device, tick.index - cohort.age)
         before = memory.get("aggregator")
         if before is None:
             before = checks.memory_arrays(aggregator.init(lent, cohort.num_devices), f"{label}: init")
@@ -275,6 +297,10 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
         model = checks.checked_vector(answer, len(model), label)
         if before:
             memory["aggregator"] = checks.checked_memory(after, before, label)
+    if edge is not None and rules.edges is not None:
+        moved = rules.edges.attached(memory["edges"], rows.device, rows.num_samples, edge, uploads.arriving)
+        model, told = rules.edges.averaged(tick.index, model, moved["samples"])
+        memory["edges"], grant = moved, grant._replace(metrics={**grant.metrics, **told})
     onward = tick.received[0] if tick.received else None
     receive = rows.device[:0] if rules.reacts else rows.device
     keep = uplink.kept_versions(memory, state.version + 1, rules.history) if rules.reacts or rules.history else ()
@@ -282,7 +308,7 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
     reported = uploads.control_bits + float(len(rows.device) * sum(REPORT_BITS[name] for name in policy.needs))
     again, keeps = uploads.again, uploads.keeps
     return state, Info(
-        tick, rows, grant, sent, uploads.arriving, weights, reported, again, keeps, None, granted, waiting
+        tick, rows, grant, sent, uploads.arriving, weights, reported, again, keeps, None, granted, waiting, edge
     )
 
 
@@ -343,8 +369,11 @@ def plan_step(
     if isinstance(answer, Decision):
         return uplink.decided_grant(answer, most, candidates, num_symbols, memory, label)
     chosen = checks.checked_selection(answer, most, ready, label)
-    symbols, bits = allocation(candidates.capacity[chosen.picked], num_symbols)
-    return Grant(chosen.picked, symbols, bits, chosen.proved_minimal, memory, chosen.metrics)
+    capacity = candidates.capacity[chosen.picked]
+    symbols, bits = allocation(capacity, num_symbols)
+    grant = Grant(chosen.picked, symbols, bits, chosen.proved_minimal, memory, chosen.metrics)
+    outage = (capacity <= 0) & (symbols <= 0)
+    return grant._replace(silent=outage) if outage.any() else grant
 
 
 # What is known of a tick before anything is trained: who is ready, over which links.
@@ -452,7 +481,16 @@ def admit_grant(system: System, num_parameters: int, tick: Tick, rows: Candidate
             f"{checks.part_label('scheduler', system.policy.scheduler)} decided at aggregation {tick.index} that device "
             f"{device[at]} sends for {needed[at]:.6g} J, and its battery holds {there[at]:.6g} J; look at candidates.battery"
         )
-    return grant._replace(silent=short) if short.any() else grant
+    return grant._replace(silent=short if grant.silent is None else short | grant.silent) if short.any() else grant
+
+
+def step_starts(system: System, state: ServerState, device: Ints, version: Ints) -> list[Vector]:
+    """Return the models that devices began from with these versions [r d]; of edge servers, that of its edge by then."""
+    models = [state.models[each] for each in version.tolist()]
+    if system.edges is None:
+        return models
+    edge = system.edges.edge(device, system.model_timestamps[version])
+    return [model.reshape(system.edges.count, -1)[own] for model, own in zip(models, edge.tolist(), strict=True)]
 
 
 def step_learning_rates(system: System, start: Ints) -> Floats:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedtide.aggregate.hierarchical import Hierarchical
 from fedtide.codec.base import Codec
 from fedtide.config import Experiment
 from fedtide.devices.energy import Energy
@@ -31,7 +32,7 @@ from fedtide.engine.making import (
     say_nothing,
 )
 from fedtide.engine.pace import Pace, make_ticks, make_world
-from fedtide.engine.step import Policy, Rules, admit_grant, step_relative_rates
+from fedtide.engine.step import Policy, Rules, admit_grant, step_relative_rates, step_starts
 from fedtide.learning.model import Model
 from fedtide.learning.trainer import (
     DeviceWork,
@@ -80,6 +81,7 @@ class System(NamedTuple):
     )
     decides: bool = False  # the scheduler may decide powers and blocks
     history: int = 0  # versions before the newest that may be trained from, whoever holds them
+    edges: Hierarchical | None = None  # edge servers, each with a model of its own; None: one server has one for all
 
     @property
     def admits(self) -> bool:
@@ -113,6 +115,8 @@ class System(NamedTuple):
             reacts=self.world is not None,
             history=self.history,
             admit=functools.partial(admit_grant, self, num_parameters) if self.admits else None,
+            edges=self.edges,
+            starts=functools.partial(step_starts, self) if self.edges else None,
         )
 
 
@@ -132,10 +136,10 @@ def build(
     known = len(fleet.partition) > 0
     held = fleet.num_samples if known else np.ones(fleet.num_devices, np.int64)
     check_reacting_keys(experiment)
-    time = Pace(experiment, held, _receiving(experiment, downlink, model, dataset), known)
+    time = Pace(experiment, held, _receiving(experiment, downlink, model, dataset), coverage, known)
     ticks: Sequence[Tick] = () if time.reacts else make_ticks(time, known)
     energy: Energy = make_system_part(experiment, "energy")
-    policy = make_policy(experiment, run_duration=time.duration, run_energy=energy)
+    policy = make_policy(experiment, coverage, run_duration=time.duration, run_energy=energy)
     access, uplink = make_access(experiment), make_channel(experiment, coverage)
     allocation: Allocation = make_system_part(experiment, "allocation")
     num_symbols, span = experiment.radio.num_symbols, time.span if time.reacts else clock_span(ticks)
@@ -170,6 +174,7 @@ def build(
         world=make_world(time, fleet, energy, coverage, at_once) if time.reacts else None,
         decides=not checks.is_ours(policy.scheduler) or bool(getattr(policy.scheduler, "decides", False)),
         history=int(getattr(time.timeline, "history", 0)),
+        edges=edges if isinstance(edges := checks.unguarded_part(policy.aggregator), Hierarchical) else None,
         device_work=make_device_work(experiment),
         schedule=make_system_part(experiment, "schedule"),
     )

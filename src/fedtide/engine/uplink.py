@@ -13,7 +13,7 @@ from fedtide.core.yaml12 import shown
 from fedtide.errors import TrainingError
 from fedtide.parts import checks
 from fedtide.radio.allocation import symbols_per_packet
-from fedtide.radio.modem import Modem, shannon_capacity, shannon_snr
+from fedtide.radio.modem import Modem, achieved_capacity, shannon_capacity, shannon_snr
 from fedtide.radio.retransmission import Retransmission, max_attempts
 from fedtide.types import (
     Candidates,
@@ -27,6 +27,7 @@ from fedtide.types import (
     Signal,
     Tick,
     UplinkView,
+    packet_error_chance,
     per_link,
 )
 
@@ -73,16 +74,17 @@ def granted_link(link: Link, grant: Grant, modem: Modem | None = None) -> Link:
         return Link(link.capacity[grant.picked], link.estimated_capacity[grant.picked])
     signal, used = _signal(link, modem or shannon_capacity)
     chosen = Signal(*(_chosen(column, grant.picked, decision) for column in signal))
-    capacity, estimated = (per_link(used, snr).mean(axis=1) for snr in chosen)
-    return Link(capacity, estimated, chosen)
+    capacity, estimated = achieved_capacity(used, *chosen), per_link(used, chosen.estimated_snr)
+    return Link(capacity.mean(axis=1), estimated.mean(axis=1), chosen)
 
 
 def packet_errors(link: Link, grant: Grant, modem: Modem, seed: int, tick: int, device: Any) -> Bools:
     """Say which packets of these devices [r] are lost though their links could carry them; none for most modems."""
-    if link.signal is None or not callable(chance := getattr(modem, "error", None)) or not len(grant.picked):
+    if link.signal is None or not callable(getattr(modem, "error", None)) or not len(grant.picked):
         return np.zeros(len(grant.picked), np.bool_)
     decision = grant.decision or Decision(grant.picked, grant.symbols)
-    likely = per_link(chance, _chosen(link.signal.snr, grant.picked, decision)).mean(axis=1)
+    snr, estimated = (_chosen(column, grant.picked, decision) for column in link.signal)
+    likely = packet_error_chance(modem, snr, estimated, grant.bits[:, None]).mean(axis=1)
     return np.asarray(columns.uniform(seed, "packet", device, tick) < likely)
 
 

@@ -19,7 +19,7 @@ from fedtide.core.memory_budget import require_memory
 from fedtide.deploy import trace
 from fedtide.devices.availability import Availability
 from fedtide.devices.duration import Duration
-from fedtide.engine.making import load_dataset, make_system_part
+from fedtide.engine.making import load_dataset, make_coverage, make_system_part
 from fedtide.engine.step import step_links
 from fedtide.engine.system import MODEL_BITS, System, build, parameter_count
 from fedtide.engine.ticks import planned
@@ -269,7 +269,7 @@ def _worked(system: System, jobs: Jobs, ticks: Sequence[Tick]) -> Jobs:
     duration: Duration = make_system_part(
         experiment, "duration", fleet_num_samples=fleet.num_samples, fleet_samples_per_job=work
     )
-    available: Availability = make_system_part(experiment, "availability")
+    available: Availability = make_system_part(experiment, "availability", run_coverage=make_coverage(experiment))
     begin = available(seed, jobs.device, jobs.received)
     done = begin + duration(seed, jobs.device, _job_numbers(jobs.device))
     if not downlink_is_instant(system.downlink):

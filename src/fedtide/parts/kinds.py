@@ -93,6 +93,7 @@ KINDS: Final[dict[str, Kind]] = {
         "when a device is there",
         ("(seed, device, time) -> when each is next there [m]",),
         asked_before=True,
+        fills=_COVERAGE,
     ),
     "channel": Kind(
         "radio.channel",
@@ -112,7 +113,14 @@ KINDS: Final[dict[str, Kind]] = {
         "what the server knows of the uplinks",
         ("(seed, tick, time, device, snr) -> estimated SNR [m], or Signal(snr [m], estimated_snr [m])",),
     ),
-    "modem": Kind("radio.modem", "what a symbol carries over an uplink", ("(snr) -> capacity in bit/symbol [m]",)),
+    "modem": Kind(
+        "radio.modem",
+        "what a symbol carries over an uplink",
+        (
+            "(snr) -> capacity in bit/symbol [m]",
+            "and perhaps achieved(snr, estimated_snr) -> capacity [m] in truth, error(snr) -> how likely a packet is lost [m]",
+        ),
+    ),
     "allocation": Kind(
         "radio.allocation",
         "how a tick's symbols are shared",
@@ -179,6 +187,7 @@ KINDS: Final[dict[str, Kind]] = {
             "add(accumulator, rows, starts, updates) -> accumulator",
             "finish(state, accumulator, model) -> (the next model [d], state)",
         ),
+        fills=_COVERAGE,
     ),
     "codec": Kind(
         "codec.name",

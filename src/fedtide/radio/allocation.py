@@ -38,13 +38,15 @@ def equal_bits(capacity: Floats, num_symbols: float) -> tuple[Floats, Floats]:
     """Share num_symbols so that everyone can send the same number of bits (eq:nc): symbols n_k [r] and bits [r].
 
     B = n / sum_j(1/C_j), n_k = B / C_k: better channels get fewer symbols and one deep fade starves everyone. A link of
-    capacity 0 takes all symbols and nobody sends a bit.
+    capacity 0 is in outage: it gets nothing, and the others share.
     """
+    alive = capacity > 0
+    if not alive.all():
+        shares = np.zeros((2, len(capacity)))
+        shares[:, alive] = equal_bits(capacity[alive], num_symbols)
+        return shares[0], shares[1]
     if len(capacity) == 0:
         return np.zeros(0), np.zeros(0)
-    dead = capacity <= 0
-    if dead.any():
-        return np.where(dead, num_symbols / dead.sum(), 0.0), np.zeros(len(capacity))
     worst = float(capacity.min())
     if worst < FAINTEST:  # its inverse overflows: the same, counted in the worst link's symbols
         share = worst / capacity
@@ -147,12 +149,10 @@ class LatencyMinimal:
 
     def __call__(self, capacity: Floats, num_symbols: float) -> Shares:
         """Return n_k = B/C_k and B = min(n / sum_j(1/C_j), payload_bits) for those whose link carries anything [r]."""
-        alive = capacity > 0
-        symbols, bits = np.zeros(len(capacity)), np.zeros(len(capacity))
-        symbols[alive], bits[alive] = equal_bits(capacity[alive], num_symbols)
+        symbols, bits = equal_bits(capacity, num_symbols)
         most = float(bits.max(initial=0.0))
         if self.payload_bits is not None and most > self.payload_bits:
-            return Shares(symbols * (self.payload_bits / most), np.where(alive, self.payload_bits, 0.0))
+            return Shares(symbols * (self.payload_bits / most), np.where(bits > 0, self.payload_bits, 0.0))
         return Shares(symbols, bits)
 
 

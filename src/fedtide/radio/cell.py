@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
@@ -194,4 +194,10 @@ class Umi(Uma):
     street: ClassVar[propagation.Street] = propagation.UMI
 
 
-COVERAGES = {"equal": Equal, "log_distance": LogDistance, "uma": Uma, "umi": Umi}
+COVERAGES: Final[dict[str, Any]] = {
+    "equal": Equal,
+    "log_distance": LogDistance,
+    "uma": Uma,
+    "umi": Umi,
+    "leo": "fedtide.radio.orbit:Leo",
+}

@@ -1,8 +1,12 @@
 """Modems: the bits that a symbol carries at an SNR. Channel, CSI and modem together make an uplink.
 
 A modem is a callable (snr [m]) -> capacity [m] in bit/symbol: what links carry that are received at these SNRs, numbers and
-not in dB. It depends on its argument alone, link by link. One that loses packets its links could carry has a method
-error(snr [m]) -> probability [m].
+not in dB. It depends on its argument alone, link by link. Two methods are optional:
+
+    achieved(snr [m], estimated_snr [m]) -> capacity [m]    what links carry whose rate was chosen for an estimate of their SNR;
+                                                            without it, what they carry at their SNR
+    error(snr [m]) -> probability [m]                       of losing packets that links could carry; with error_by_size = True
+                                                            it is error(snr, estimated_snr, bits)
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import numpy as np
 
 from fedtide.parts.arguments import arg
-from fedtide.types import Floats, Ints, Link, Signal
+from fedtide.radio.nr import NewRadio
+from fedtide.types import Floats, Ints, Link, Signal, per_link
 
 if TYPE_CHECKING:
     from fedtide.radio.channel import Channel
@@ -58,13 +63,36 @@ class Waterfall:
             return np.asarray(-np.expm1(-self.threshold / snr))
 
 
-MODEMS: Final[dict[str, Any]] = {"shannon": Shannon, "waterfall": Waterfall}
+@dataclass(frozen=True)
+class Gap:
+    """C = min(cap, log2(1 + SNR/Gamma)): a code Gamma from Shannon's limit, and the rate of its densest constellation.
+
+    Forney and Ungerboeck, "Modulation and coding for linear Gaussian channels", IEEE Trans. Inf. Theory 1998.
+    """
+
+    gap_db: Annotated[float, arg("Gamma, from Shannon's limit", unit="dB", ge=0, le=300)] = 3.0
+    cap: Annotated[float, arg("the most that a symbol carries", unit="bit/symbol", gt=0)] = 5.5547
+
+    def __call__(self, snr: Floats) -> Floats:
+        """Return C_k [m]."""
+        return np.minimum(self.cap, shannon_capacity(snr / 10 ** (self.gap_db / 10)))
+
+
+MODEMS: Final[dict[str, Any]] = {"shannon": Shannon, "waterfall": Waterfall, "gap": Gap, "nr": NewRadio}
 
 
 def shannon_capacity(snr: Floats) -> Floats:
     """Return log2(1 + SNR) in bit/symbol [m]."""
     # log1p only where 1 + SNR loses digits of the SNR: elsewhere log2 has always been used, and runs keep their bits
     return np.asarray(np.where(snr < _FAINT_SNR, np.log1p(snr) / math.log(2), np.log2(1 + snr)))
+
+
+def achieved_capacity(modem: Modem, snr: Floats, estimated_snr: Floats) -> Floats:
+    """Return what links carry whose rate was chosen for an estimate of their SNR, in bit/symbol [m] or [m b]."""
+    achieved = getattr(modem, "achieved", None)
+    if not callable(achieved):
+        return per_link(modem, snr)
+    return np.asarray(achieved(np.ravel(snr), np.ravel(estimated_snr))).reshape(np.shape(snr))
 
 
 def shannon_snr(capacity: Floats) -> Floats:
@@ -102,4 +130,4 @@ class Uplink:
             capacity = modem(found)
             return Link(capacity, capacity, Signal(found, found))
         signal = self.csi(seed, tick, time, device, found)
-        return Link(modem(signal.snr), modem(signal.estimated_snr), signal)
+        return Link(achieved_capacity(modem, *signal), modem(signal.estimated_snr), signal)

@@ -79,7 +79,7 @@ def notebook_round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
 
 def notebook_upload_columns(rounds: Iterable[RoundRecord]) -> dict[str, list[Any]]:
     """Return one row per upload, as columns: index, time, device, the values recorded for it, lost, silent, retransmitted."""
-    from fedtide.runs.record import PER_UPLOAD
+    from fedtide.runs.record import PER_UPLOAD, PER_UPLOAD_IF_ANY
 
     rounds = list(rounds)
     found: dict[str, list[Any]] = {
@@ -87,7 +87,8 @@ def notebook_upload_columns(rounds: Iterable[RoundRecord]) -> dict[str, list[Any
         "time": [record.time for record in rounds for _ in record.picked],
         "device": [device for record in rounds for device in record.picked],
     }
-    found |= {name: [value for record in rounds for value in getattr(record, name)] for name in PER_UPLOAD}
+    more = [name for name in PER_UPLOAD_IF_ANY if any(getattr(record, name) for record in rounds)]
+    found |= {name: [value for record in rounds for value in getattr(record, name)] for name in (*PER_UPLOAD, *more)}
     for name in ("lost", "silent", "retransmitted"):
         those = [(record.picked, set(getattr(record, name))) for record in rounds]
         found[name] = [device in some for picked, some in those for device in picked]

@@ -79,7 +79,9 @@ def _upload_facts(summary: Mapping[str, Any]) -> dict[str, str]:
             else f"at most {lost}: counted as if packets filled their grants, as this codec tells their size when it encodes"
         )
     if summary["silent"]:
-        facts["silent"] = f"{summary['silent']:,} of {summary['uploads']:,}: too weak to be heard over the air"
+        facts["silent"] = (
+            f"{summary['silent']:,} of {summary['uploads']:,}: in outage, too weak to be heard, or out of energy"
+        )
     facts["devices never heard"] = _unheard_in_words(summary)
     facts["ages of scheduled devices"] = ages_in_words(summary["ages_of_picked"])
     facts["budget of an upload"] = _bits_in_words(budget)

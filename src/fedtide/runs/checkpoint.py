@@ -18,7 +18,7 @@ from fedtide.config import Experiment
 from fedtide.core.files import file_fault
 from fedtide.core.versioned import VersionedArray
 from fedtide.core.yaml12 import shown
-from fedtide.engine.step import ServerState
+from fedtide.engine.step import ServerState, global_model
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.runs.manifest import Manifest
 from fedtide.runs.record import record_problem
@@ -34,7 +34,7 @@ class Checkpoint(NamedTuple):
     @property
     def model(self) -> Vector:
         """The newest model [d]."""
-        return self.state.models[self.state.version]
+        return global_model(self.state)
 
 
 def checkpoint_bytes(state: ServerState, manifest: Manifest) -> memoryview:

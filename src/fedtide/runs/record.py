@@ -35,7 +35,8 @@ _LEVEL: Final = 6  # of zlib: the same bytes every time
 _PACKED = re.compile(r"(<[if]8):([A-Za-z0-9+/=]*)")
 _EXACT: Final = 2**63  # whole numbers below it fit
 PER_UPLOAD: Final = ("age", "capacity", "symbols", "budget_bits", "sent_bits", "overhead_bits", "num_kept", "weight")
-_COLUMNS: Final = ("ready", "picked", *PER_UPLOAD, "lost", "retransmitted")
+PER_UPLOAD_IF_ANY: Final = ("edge",)  # empty where a run has no such thing
+_COLUMNS: Final = ("ready", "picked", *PER_UPLOAD, *PER_UPLOAD_IF_ANY, "lost", "retransmitted")
 
 
 @documented
@@ -87,6 +88,7 @@ class RoundRecord(NamedTuple):
     metrics: Mapping[str, FiniteFloat] = {}  # whatever else was measured, by name
     unnamed: Annotated[int, Field(ge=0)] = 0  # ready devices besides those in `ready`: all of them in a large fleet
     retransmitted: Sequence[int] = []  # those picked that sent a lost packet once more
+    edge: Sequence[int] = []  # edge server that each was sent to; empty: there is one server
 
     @property
     def num_ready(self) -> int:
@@ -108,8 +110,9 @@ class RoundRecord(NamedTuple):
         """Return one line of JSON."""
         tree: dict[str, Any] = {"format": ROUND_FORMAT, **self._asdict(), "ledger": self.ledger._asdict()}
         tree |= {name: _write_column(tree[name]) for name in _COLUMNS}
-        if not self.retransmitted:
-            del tree["retransmitted"]
+        for name in ("retransmitted", *PER_UPLOAD_IF_ANY):
+            if not tree[name]:
+                del tree[name]
         for name in ("symbols_sent", "co2_grams"):
             if tree["ledger"][name] is None:
                 del tree["ledger"][name]
@@ -134,7 +137,7 @@ class RoundRecord(NamedTuple):
 
     def _check(self, num_devices: int) -> None:
         """Raise ValueError if columns differ in length or name devices that there are not."""
-        for name in PER_UPLOAD:
+        for name in (*PER_UPLOAD, *(name for name in PER_UPLOAD_IF_ANY if getattr(self, name))):
             if len(getattr(self, name)) != len(self.picked):
                 raise ValueError(
                     f"a round has {len(getattr(self, name))} entries of {name} and {len(self.picked)} uploads"
@@ -309,6 +312,7 @@ def round_record(info: Info, scores: Scores, ledger: Ledger, costs: Costs, names
         metrics={**grant.metrics, **scores.metrics} if scores.metrics else grant.metrics,
         unnamed=0 if names_ready else len(rows.device),
         retransmitted=rows.device[info.again].tolist(),
+        edge=[] if info.edge is None else info.edge[grant.picked].tolist(),
     )
 
 

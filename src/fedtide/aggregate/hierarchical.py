@@ -1,0 +1,205 @@
+"""Edge servers under one cloud: each edge aggregates what arrives at it, and every kappa ticks the cloud averages the edges.
+
+The server's vector is the models of the E edges one after the other [E d]. Devices, codecs and trainers see the [d] of an edge.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from fedtide import columns
+from fedtide.aggregate.base import Around, Cohort, Inner, InnerArgs, weighted_sum
+from fedtide.errors import FedtideError, TrainingError
+from fedtide.parts import checks
+from fedtide.parts.arguments import arg
+from fedtide.types import Floats, Ints, Memory, Vector, Vectors
+
+
+@dataclass
+class _Edges:
+    """What arrives at the edges at one tick."""
+
+    edge: Ints  # of each row of the cohort [r]
+    inner: dict[int, Any]  # the inner aggregator's accumulators, by edge
+    added: dict[int, int]  # rows that are in them
+
+
+@dataclass(frozen=True)
+class Hierarchical(Around):
+    """Edge servers: theta_e(t+1) = inner of what arrives at edge e; if kappa divides t, all become sum_e p_e theta_e(t+1).
+
+    A device trains from the model of the edge in whose cell it was when that version came to be, and uploads to the edge in whose
+    cell it is then. Weights w_k count relative to those of the same edge, whose inner aggregator has a memory of its own. An
+    edge without arrivals keeps its model. p_e is the share of samples of the devices attached to edge e: those that were last
+    ready in its cell. Scores, metrics and the saved model are of sum_e p_e theta_e. One edge is the inner aggregator itself.
+
+    Liu, Zhang, Song, Letaief, Client-edge-cloud hierarchical federated learning (ICC 2020): inner=average_models, all devices
+    upload at every tick.
+    """
+
+    outermost: ClassVar[bool] = True
+    every: Annotated[int, arg("kappa: ticks from one cloud average to the next", unit="ticks", ge=1, le=10**9)] = 1
+    edges: Annotated[
+        int | None,
+        arg(
+            "E: edge servers, each of as many neighbouring cells, or of as many devices if radio.coverage has no cells; not given: "
+            "one per cell",
+            ge=1,
+            le=10_000,
+        ),
+    ] = None
+    inner: Inner = "average_models"
+    inner_args: InnerArgs = None
+    coverage: Annotated[Callable[..., Any] | None, arg("whose cells they are", key="run.coverage")] = None
+    num_devices: Annotated[int, arg("N", key="fleet.num_devices", ge=1, le=10**8)] = 1
+    seed: Annotated[int, arg("deals devices out to edges where there are no cells", key="seed")] = 0
+
+    def __post_init__(self) -> None:
+        """Raise at once if there are no such edges, or the inner aggregator cannot be at one."""
+        cells, given = self.num_cells, f"policy.aggregator.edges={self.edges}"
+        if cells is None and self.edges is None and self.coverage is not None:
+            raise FedtideError(
+                "policy.aggregator=hierarchical has one edge server per cell, and radio.coverage has no cells: give "
+                "policy.aggregator.edges, or a coverage of several cells"
+            )
+        if self.edges is not None and self.edges > (most := cells or self.num_devices):
+            whose = f"the {most} cells of radio.coverage" if cells else f"fleet.num_devices={most}"
+            raise FedtideError(f"{given} is more than {whose}: some edge servers would have nobody; lower it")
+        inside, around = self._inner, ""
+        while inside is not None:
+            inside = checks.unguarded_part(getattr(inside, "part", inside))
+            if reason := getattr(inside, "only_global", ""):
+                raise FedtideError(f"policy.aggregator.inner={str(self.inner)!r} {around}{reason}: name another inside")
+            around = "has one inside that "
+            inside = getattr(inside, "_inner", None)
+
+    @property
+    def num_cells(self) -> int | None:
+        """How many cells radio.coverage has; None: it knows of none."""
+        return getattr(self.coverage, "num_cells", None)
+
+    @property
+    def count(self) -> int:
+        """E."""
+        return self.edges or self.num_cells or 1
+
+    @functools.cached_property
+    def _dealt(self) -> Ints:
+        """The edge of each device where there are no cells [N]: as many at each, in an order that the seed draws."""
+        order = np.argsort(columns.uniform(self.seed, "edges", np.arange(self.num_devices)), kind="stable")
+        edge = np.empty(self.num_devices, np.int64)
+        edge[order] = np.arange(self.num_devices) * self.count // self.num_devices
+        return edge
+
+    def edge(self, device: Ints, time: Floats | float) -> Ints:
+        """Return at which edge these devices are at these times [m]."""
+        if (cells := self.num_cells) is None:
+            return self._dealt[device]
+        coverage: Any = self.coverage
+        when = np.broadcast_to(np.asarray(time, np.float64), device.shape)
+        cell = np.asarray(coverage.cell(self.seed, device, when))
+        if cell.shape != device.shape or cell.dtype.kind not in "iu" or np.any((cell < 0) | (cell >= cells)):
+            raise TrainingError(
+                f"{checks.part_label('coverage', self.coverage)}: cell(seed, device, time) must give one whole number from 0 to "
+                f"{cells - 1} for each of the {len(device)} devices"
+            )
+        return cell.astype(np.int64) * self.count // cells
+
+    # What the step asks besides.
+
+    def tiled(self, model: Vector) -> Vector:
+        """Return the vector of edges that all have this model [E d]."""
+        return np.tile(model, self.count)
+
+    def attach(self, num_samples: Ints) -> Memory:
+        """Return who is attached to which edge at first [N], how much data that is, and how many uploads each edge had [E]."""
+        attached = self.edge(np.arange(len(num_samples)), 0.0)
+        samples = np.zeros(self.count, np.int64)
+        np.add.at(samples, attached, num_samples)
+        return {"attached": attached, "samples": samples, "uploads": np.zeros(self.count, np.int64)}
+
+    def attached(self, before: Memory, device: Ints, num_samples: Ints, edge: Ints, arrived: Ints) -> Memory:
+        """Return who is attached after these devices [m] were ready at these edges, and some of their updates [r] arrived."""
+        attached, samples, uploads = (before[name].copy() for name in ("attached", "samples", "uploads"))
+        np.subtract.at(samples, attached[device], num_samples)
+        np.add.at(samples, edge, num_samples)
+        np.add.at(uploads, edge[arrived], 1)
+        attached[device] = edge
+        return {"attached": attached, "samples": samples, "uploads": uploads}
+
+    def averaged(self, tick: int, model: Vector, samples: Ints) -> tuple[Vector, dict[str, float]]:
+        """Return the edges' models [E d] after an aggregation, averaged if that is due, and what is recorded of it.
+
+        cloud_average: were they averaged, 1 or 0. edge_spread: how far apart they were before,
+        sqrt(sum_e p_e ||theta_e - mean||^2) / ||mean||.
+        """
+        due, mean = tick % self.every == 0, cloud_average(model, samples)
+        apart = [_sq_norm(own - mean) for own in model.reshape(self.count, -1)]
+        spread = math.fsum(samples / samples.sum() * apart) / max(_sq_norm(mean), 1e-30)
+        told = {"cloud_average": float(due), "edge_spread": math.sqrt(spread)}
+        return (self.tiled(mean) if due else model), told
+
+    # An aggregator of all edges.
+
+    def init(self, model: Vector, num_devices: int) -> Memory:
+        """Return what the inner aggregator of each edge begins with [E ...]."""
+        first = [self.init_inner(own, num_devices) for own in model.reshape(self.count, -1)]
+        return {name: np.stack([memory[name] for memory in first]) for name in first[0]}
+
+    def start(self, state: Memory, model: Vector, cohort: Cohort) -> _Edges:
+        """Start the inner aggregator of every edge that something arrives at."""
+        edge = np.zeros(len(cohort.device), np.int64) if cohort.edge is None else cohort.edge
+        models, acc = model.reshape(self.count, -1), _Edges(edge, {}, {})
+        for each in np.unique(edge).tolist():
+            own = _part_of(cohort, edge == each)
+            acc.inner[each], acc.added[each] = self.start_inner(_of_edge(state, each), models[each], own), 0
+        return acc
+
+    def add(self, acc: _Edges, rows: slice, starts: Vectors, updates: Vectors) -> _Edges:
+        """Give every row to its edge."""
+        edge = acc.edge[rows]
+        for each in np.unique(edge).tolist():
+            at = np.flatnonzero(edge == each).tolist()
+            own = slice(acc.added[each], acc.added[each] + len(at))
+            begun, sent = [starts[row] for row in at], [updates[row] for row in at]
+            acc.inner[each], acc.added[each] = self._inner.add(acc.inner[each], own, begun, sent), own.stop
+        return acc
+
+    def finish(self, state: Memory, acc: _Edges, model: Vector) -> tuple[Vector, Memory]:
+        """Return the edges' models, those without arrivals as they were."""
+        models, after = model.reshape(self.count, -1).copy(), {name: value.copy() for name, value in state.items()}
+        for each, inner in acc.inner.items():
+            models[each], memory = self.finish_inner(_of_edge(state, each), inner, model.reshape(self.count, -1)[each])
+            for name, value in memory.items():
+                after[name][each] = value
+        return models.reshape(-1), after
+
+
+def cloud_average(model: Vector, samples: Ints) -> Vector:
+    """Return sum_e p_e theta_e [d] of a vector of edges [E d], p_e by the samples of the devices attached to each [E]."""
+    return weighted_sum(samples / samples.sum(), model.reshape(len(samples), -1)).astype(model.dtype)
+
+
+def _sq_norm(vector: Vector) -> float:
+    return float(np.square(vector, dtype=np.float64).sum())
+
+
+def _of_edge(state: Memory, edge: int) -> Memory:
+    """Return the memory of one edge."""
+    return {name: np.asarray(value[edge]) for name, value in state.items()}
+
+
+def _part_of(cohort: Cohort, which: Any) -> Cohort:
+    """Return some rows of a cohort, with weights of sum 1."""
+    if which.all():
+        return cohort
+    part = {name: each[which] for name, each in cohort._asdict().items() if isinstance(each, np.ndarray)}
+    total, count = part["weights"].sum(), len(part["weights"])
+    weights = part["weights"] / total if total > 0 else np.full(count, 1 / count)
+    return cohort._replace(**{**part, "weights": weights})
