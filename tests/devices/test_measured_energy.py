@@ -15,6 +15,7 @@ from fedtide import config
 from fedtide.cli.main import app
 from fedtide.devices.energy import Carbon, MeasuredPhone, PerUnit, energy_of_bits, read_grid_intensity
 from fedtide.errors import DataError, FedtideError
+from fedtide.parts import registry
 from fedtide.runs.record import Ledger, RoundRecord
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -67,12 +68,16 @@ def grid(folder: Path, rows: list[str], header: str = "hour,g_per_kwh") -> Path:
     return path
 
 
+ENERGY = registry.InnerName.of("per_unit", {"joules_per_symbol": 1.0}, registry.fill_in_nothing)
+
+
 def test_grams_by_the_hour(tmp_path: Path) -> None:
-    made = Carbon(grid(tmp_path, ["0,100", "1,200", "2,600"]), PerUnit(1.0), unit_seconds=1800.0)
+    made = Carbon(grid(tmp_path, ["0,100", "1,200", "2,600"]), ENERGY, unit_seconds=1800.0)
     assert [made.co2_grams(time, 3.6e6) for time in (0, 1.9, 2, 4, 5.9, 6, 6e6)] == [100, 100, 200, 600, 600, 100, 100]
-    late = Carbon(grid(tmp_path, ["0,100", "1,200", "2,600"]), PerUnit(1.0), unit_seconds=1800.0, start_hour=23)
+    late = Carbon(grid(tmp_path, ["0,100", "1,200", "2,600"]), ENERGY, unit_seconds=1800.0, start_hour=23)
     assert late.co2_grams(0, 3.6e6) == 600  # 23 = 7 x 3 + 2
     assert late(0, np.arange(1), np.array([9]), np.array([4.0])).tolist() == [4.0]
+    assert late.of_bits(0, np.arange(1), np.array([9.0])).tolist() == [0.0]
 
 
 @pytest.mark.parametrize(("unit", "grams"), [("g_per_kwh", 300), ("kg_per_mwh", 300), ("lb_per_mwh", 136.077711)])
@@ -103,7 +108,7 @@ def test_grids_refused_in_one_line(tmp_path: Path, rows: list[str], header: str,
 
 def test_carbon_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FedtideError, match=r"inner=per_unit counts nothing; give fleet.joules_per_sample or"):
-        Carbon(grid(tmp_path, ["0,1"]), PerUnit())
+        Carbon(grid(tmp_path, ["0,1"]))
 
 
 # In a run.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from fedtide.core.yaml12 import shown
 from fedtide.devices.duration import MaxFrequency, MinFrequency, check_duration_frequencies, duration_frequencies
 from fedtide.devices.traces import TraceRows, read_trace_columns
 from fedtide.errors import DataError, FedtideError, TrainingError
-from fedtide.parts import checks
+from fedtide.parts import checks, registry
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, read_only
 
@@ -173,26 +173,29 @@ class Carbon:
     """
 
     path: Annotated[Path, arg("the table: columns hour and g_per_kwh")]
-    inner: Annotated[Any, arg("what devices spend", part="energy")] = "per_unit"
+    inner: Annotated[str, arg("what devices spend, another energy", part="energy")] = "per_unit"
     unit_seconds: Annotated[float, arg("how long a unit of time is", unit="s", gt=0)] = 1.0
     start_hour: Annotated[float, arg("the table's hour at time 0", unit="h", ge=0)] = 0.0
+    energy: Energy = field(init=False, repr=False, compare=False)
     rows: TraceRows = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not energy_is_counted(self.inner):
+        args, fill = registry.inner_arguments(self.inner, None)
+        object.__setattr__(self, "energy", registry.part("energy", self.inner, args, fill))
+        if not energy_is_counted(self.energy):
             raise FedtideError(
-                "energy=carbon: inner=per_unit counts nothing; give fleet.joules_per_sample or radio.joules_per_symbol, or "
+                f"energy=carbon: inner={self.inner} counts nothing; give fleet.joules_per_sample or radio.joules_per_symbol, or "
                 "name another inner, such as measured_5g"
             )
         object.__setattr__(self, "rows", read_grid_intensity(self.path))
 
     def __call__(self, seed: int, device: Ints, samples: Ints, symbols: Floats) -> Floats:
         """Return what the inner one spends in J [m]."""
-        return np.asarray(self.inner(seed, device, samples, symbols))
+        return np.asarray(self.energy(seed, device, samples, symbols))
 
     def of_bits(self, seed: int, device: Ints, bits: Floats) -> Floats:
         """Return what the inner one spends on bits in J [m]."""
-        return energy_of_bits(self.inner, seed, device, bits)
+        return energy_of_bits(self.energy, seed, device, bits)
 
     def co2_grams(self, time: float, joules: float) -> float:
         """Return what making so many joules emits at a time, in g."""

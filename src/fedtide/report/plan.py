@@ -246,7 +246,7 @@ def _plan_summary(system: System, rows: list[dict[str, Any]], ledger: Ledger, tr
         "joules": None if training is None or not granted else ledger.joules,
         "joules_of_training": training if granted else None,
         **({} if ledger.co2_grams is None else {"co2_grams": ledger.co2_grams}),
-        "ledger": {name: value for name, value in ledger._asdict().items() if value is not None} if granted else None,
+        "ledger": ledger._asdict() if granted else None,
     }
 
 
