@@ -173,7 +173,7 @@ class UplinkView(NamedTuple):
 
     snr: Floats  # at nominal power, a number, not in dB [m b]
     modem: Callable[[Floats], Floats]  # SNR -> bit/symbol
-    symbols: float  # of all blocks together
+    symbols: float  # of all blocks together; of several cells, each has so many
     symbol_rate: float  # symbols per unit of time; 0: not known
     max_power: float  # times the nominal power
 
@@ -231,6 +231,7 @@ class Candidates(NamedTuple):
     battery: Floats | None = None  # what is left, in J [m]; None: nobody has one
     uplink: UplinkView | None = None  # what their links would carry at a power, by resource block; None: not known
     time: float = 0.0  # when the server acts
+    cell: Ints | None = None  # the cell that serves each [m]; None: there is one
 
 
 @documented
@@ -334,7 +335,9 @@ class Grant(NamedTuple):
     proved_minimal: bool | None = None
     memory: Memory | None = None  # what the scheduler remembers after it; None: it has no memory
     metrics: Mapping[str, float] = {}  # what the scheduler said of its choice, for the record
-    power: Floats | None = None  # at which each sends, in times the nominal power [r]; None: 1
+    power: Floats | None = None  # at which each sends, in times the power that joules are counted for [r]; None: 1
     silent: npt.NDArray[np.bool_] | None = None  # who sends nothing: in outage, or unable to pay [r]; None: nobody
     rate: Floats | None = None  # at which each sends, in bit/symbol [r]; None: what its link carries at nominal power
     decision: Decision | None = None  # in the order of `picked`; None: the scheduler picked and the allocation shared
+    cell: Ints | None = None  # that each sends to [r]; None: there is one
+    interference: Floats | None = None  # I/N that each meets there [r]; None: there is one cell

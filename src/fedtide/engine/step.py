@@ -15,7 +15,7 @@ from fedtide.codec.base import Packet, Sent
 from fedtide.config.workload import LARGE_FLEET_DEVICES
 from fedtide.core.versioned import VersionedArray, VersionedDict, versioned_array, versioned_counts, versioned_dict
 from fedtide.devices.energy import energy_of_bits
-from fedtide.engine import uplink
+from fedtide.engine import cells, uplink
 from fedtide.errors import TrainingError
 from fedtide.learning.trainer import DeviceWork, steps_per_training
 from fedtide.parts import checks
@@ -261,6 +261,8 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
         grant = uplink.resized_grant(rules.retransmission, grant, ready.rows.device[grant.picked], kept)
     if rules.admit is not None:
         grant = rules.admit(tick, ready.rows, grant)
+    if grant.interference is not None and ready.link is not None:  # what was planned for, and what is
+        ready = ready._replace(link=uplink.interfered_link(ready.link, grant, rules.modem))
     if tick.landed is not None and ready.link is not None:  # the server goes on with the uploads that are in
         waiting = tick, ready.rows
         granted = uplink.granted_uploads(rules.modem, rules.seed, tick, ready.link, uplink.sending_part(grant))
@@ -369,8 +371,11 @@ def plan_step(
     if isinstance(answer, Decision):
         return uplink.decided_grant(answer, most, candidates, num_symbols, memory, label)
     chosen = checks.checked_selection(answer, most, ready, label)
-    capacity = candidates.capacity[chosen.picked]
-    symbols, bits = allocation(capacity, num_symbols)
+    capacity, cell = candidates.capacity[chosen.picked], candidates.cell
+    if cell is None:
+        symbols, bits = allocation(capacity, num_symbols)
+    else:
+        symbols, bits = cells.shared_by_cell(allocation, capacity, cell[chosen.picked], num_symbols)
     grant = Grant(chosen.picked, symbols, bits, chosen.proved_minimal, memory, chosen.metrics)
     outage = (capacity <= 0) & (symbols <= 0)
     return grant._replace(silent=outage) if outage.any() else grant
@@ -454,6 +459,7 @@ def step_candidates(
         battery=tick.battery,
         uplink=step_uplink(system, link),
         time=tick.time,
+        cell=cells.cells_at(system, ready, tick.time) if system.cells is not None else None,
         **(reports or {}),
     )
 
@@ -467,12 +473,32 @@ def sending_joules(system: System, device: Ints, grant: Grant, symbols: Floats, 
 
 
 def admit_grant(system: System, num_parameters: int, tick: Tick, rows: Candidates, grant: Grant) -> Grant:
-    """Return the grant with those silent who cannot pay for what they would send; raise if that was decided."""
+    """Return the grant as it is sent: at which powers, without those who cannot pay for it (raise if that was decided).
+
+    Of several cells, with what they hear of each other.
+    """
     uplink.refuse_unused(system, tick, grant)
     device = rows.device[grant.picked]
-    if tick.battery is None or not len(device):
+    if system.power is not None:
+        grant = cells.powered_grant(system, tick, device, grant)
+    if tick.battery is not None and len(device):
+        grant = _paid_for(system, num_parameters, tick, rows, grant)
+    if system.cells is None:
         return grant
-    rate = rows.capacity[grant.picked] if grant.rate is None else grant.rate
+    symbols = uplink.planned_symbols(system, num_parameters, grant, _rate(rows, grant))
+    return cells.interfered_grant(system, tick, rows, grant, symbols)
+
+
+def _rate(rows: Candidates, grant: Grant) -> Floats:
+    """Return the bit/symbol at which the picked devices send [r]."""
+    return rows.capacity[grant.picked] if grant.rate is None else grant.rate
+
+
+def _paid_for(system: System, num_parameters: int, tick: Tick, rows: Candidates, grant: Grant) -> Grant:
+    """Return the grant with those silent whose batteries hold too little."""
+    assert tick.battery is not None
+    device = rows.device[grant.picked]
+    rate = _rate(rows, grant)
     needed = sending_joules(system, device, grant, uplink.planned_symbols(system, num_parameters, grant, rate), rate)
     there = tick.battery[grant.picked]
     short = needed > there * _SLACK

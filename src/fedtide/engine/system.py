@@ -14,6 +14,7 @@ from fedtide.config import Experiment
 from fedtide.devices.energy import Energy
 from fedtide.devices.fleet import Fleet
 from fedtide.engine import over_the_air
+from fedtide.engine.cells import has_several_cells
 from fedtide.engine.making import (
     count_parameters,
     load_dataset,
@@ -33,6 +34,7 @@ from fedtide.engine.making import (
 )
 from fedtide.engine.pace import Pace, make_ticks, make_world
 from fedtide.engine.step import Policy, Rules, admit_grant, step_relative_rates, step_starts
+from fedtide.errors import FedtideError
 from fedtide.learning.model import Model
 from fedtide.learning.trainer import (
     DeviceWork,
@@ -82,11 +84,20 @@ class System(NamedTuple):
     decides: bool = False  # the scheduler may decide powers and blocks
     history: int = 0  # versions before the newest that may be trained from, whoever holds them
     edges: Hierarchical | None = None  # edge servers, each with a model of its own; None: one server has one for all
+    cells: Any = None  # the coverage, if it has several cells; None: there is one
+    # (seed, device [m], time [m]) -> power at which each sends, relative to full power [m]; None: all at full power
+    power: Callable[[int, Ints, Floats], Floats] | None = None
+
+    @property
+    def num_cells(self) -> int:
+        """How many cells there are, each with `num_symbols`."""
+        return 1 if self.cells is None else int(self.cells.num_cells)
 
     @property
     def admits(self) -> bool:
         """Is there anything to be looked at between a schedule and the uploads?"""
-        return self.decides or self.experiment.fleet.battery_joules is not None
+        shares = self.cells is not None or self.power is not None
+        return self.decides or shares or self.experiment.fleet.battery_joules is not None
 
     @property
     def waits(self) -> bool:
@@ -101,8 +112,9 @@ class System(NamedTuple):
     @property
     def rules(self) -> Rules:
         """What the server goes by."""
-        # Batteries ask how large packets will be; to count a user's own model takes a trainer.
-        num_parameters = parameter_count(self) if self.experiment.fleet.battery_joules else 0
+        # Batteries and cells ask how large packets will be; to count a user's own model takes a trainer.
+        asks = self.experiment.fleet.battery_joules or self.cells is not None
+        num_parameters = parameter_count(self) if asks else 0
         return Rules(
             self.policy,
             self.allocation,
@@ -142,12 +154,19 @@ def build(
     policy = make_policy(experiment, coverage, run_duration=time.duration, run_energy=energy)
     access, uplink = make_access(experiment), make_channel(experiment, coverage)
     allocation: Allocation = make_system_part(experiment, "allocation")
+    cells: Any = coverage if has_several_cells(coverage) else None
     num_symbols, span = experiment.radio.num_symbols, time.span if time.reacts else clock_span(ticks)
     if span is not None:
         num_symbols = symbols_per_tick(*span, num_symbols, experiment.fleet.max_duration)
     at_once = not is_not_over_the_air(access)
     if at_once:
         over_the_air.check_over_the_air(experiment, access, policy.aggregator)
+        if cells is not None:
+            raise FedtideError(
+                f"radio.access={experiment.radio.access} does not go with the {cells.num_cells} cells of radio.coverage="
+                f"{experiment.radio.coverage.name}, each of which hears its own devices; choose a coverage of one cell, or "
+                "radio.access=orthogonal"
+            )
         num_parameters = count_parameters(experiment, model, dataset.train.images.shape[1:], dataset.num_labels)
         allocation, num_symbols = (
             OverTheAirAccess(),
@@ -177,6 +196,8 @@ def build(
         edges=edges if isinstance(edges := checks.unguarded_part(policy.aggregator), Hierarchical) else None,
         device_work=make_device_work(experiment),
         schedule=make_system_part(experiment, "schedule"),
+        cells=cells,
+        power=getattr(coverage, "power", None),
     )
 
 

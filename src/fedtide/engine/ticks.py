@@ -64,6 +64,7 @@ def planned(system: System) -> Iterator[Planned]:
         grant = uplink.resized_grant(system.retransmission, grant, rows.device[grant.picked], kept)
         if system.admits:
             grant = admit_grant(system, d, tick, rows, grant)
+        link = uplink.interfered_link(link, grant, system.modem)
         time, used, waiting = tick.time, tick, None
         resent = None if kept is None else kept["attempts"][rows.device[grant.picked]] > 0
         if reaction and not system.waits:

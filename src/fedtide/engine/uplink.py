@@ -78,6 +78,19 @@ def granted_link(link: Link, grant: Grant, modem: Modem | None = None) -> Link:
     return Link(capacity.mean(axis=1), estimated.mean(axis=1), chosen)
 
 
+def interfered_link(link: Link, grant: Grant, modem: Modem) -> Link:
+    """Return the links [m] with those of the picked devices as they are under interference: SINR = SNR / (1 + I)."""
+    if grant.interference is None:
+        return link
+    signal, used = _signal(link, modem)
+    snr, capacity = signal.snr.copy(), link.capacity.copy()
+    met = 1 + grant.interference
+    snr[grant.picked] = found = snr[grant.picked] / (met if snr.ndim == 1 else met[:, None])
+    carried = achieved_capacity(used, found, signal.estimated_snr[grant.picked])
+    capacity[grant.picked] = carried if carried.ndim == 1 else carried.mean(axis=1)
+    return Link(capacity, link.estimated_capacity, link.signal and Signal(snr, signal.estimated_snr))
+
+
 def packet_errors(link: Link, grant: Grant, modem: Modem, seed: int, tick: int, device: Any) -> Bools:
     """Say which packets of these devices [r] are lost though their links could carry them; none for most modems."""
     if link.signal is None or not callable(getattr(modem, "error", None)) or not len(grant.picked):
@@ -130,15 +143,21 @@ def decided_grant(
         column("speed", lambda found: (found > 0) & (found <= _SLACK), "above 0 and at most 1"),
         chosen.metrics,
     )
-    _refuse_excess(label, "symbols", float(decision.symbols.sum()), num_symbols)
-    if decision.share is not None:
-        _refuse_excess(label, "share of the band", float(decision.share.sum()), 1.0)
-    if decision.block is not None and count:
-        used = np.bincount(decision.block, decision.symbols, blocks)
-        _refuse_excess(label, f"symbols in block {used.argmax()}", float(used.max()), num_symbols / blocks)
-        if decision.share is not None:
-            used = np.bincount(decision.block, decision.share, blocks)
-            _refuse_excess(label, f"share of the band in block {used.argmax()}", float(used.max()), 1 / blocks)
+    cell = None if candidates.cell is None else candidates.cell[chosen.picked]
+    for each in (None,) if cell is None else np.unique(cell).tolist():  # every cell has as many symbols
+        here = slice(None) if cell is None else cell == each
+        where, symbols = "" if cell is None else f" in cell {each}", decision.symbols[here]
+        share = None if decision.share is None else decision.share[here]
+        _refuse_excess(label, f"symbols{where}", float(symbols.sum()), num_symbols)
+        if share is not None:
+            _refuse_excess(label, f"share of the band{where}", float(share.sum()), 1.0)
+        if decision.block is not None and count:
+            used = np.bincount(decision.block[here], symbols, blocks)
+            _refuse_excess(label, f"symbols in block {used.argmax()}{where}", float(used.max()), num_symbols / blocks)
+            if share is not None:
+                used = np.bincount(decision.block[here], share, blocks)
+                what = f"share of the band in block {used.argmax()}{where}"
+                _refuse_excess(label, what, float(used.max()), 1 / blocks)
     capacity = candidates.capacity[chosen.picked]
     if uplink is not None and (decision.power is not None or decision.block is not None):
         capacity = per_link(uplink.modem, _chosen(uplink.snr, chosen.picked, decision)).mean(axis=1)
@@ -185,9 +204,11 @@ def grant_of_some(grant: Grant, which: Bools) -> Grant:
         columns: dict[str, Any] = {name: column[which] for name, column in given if isinstance(column, np.ndarray)}
         decision = decision._replace(**columns)
     picked, symbols, bits = grant.picked[which], grant.symbols[which], grant.bits[which]
-    power, rate = (None if column is None else column[which] for column in (grant.power, grant.rate))
-    made = grant._replace(picked=picked, symbols=symbols, bits=bits, power=power, rate=rate)
-    return made._replace(silent=None, decision=decision)
+    more: dict[str, Any] = {
+        name: None if (column := getattr(grant, name)) is None else column[which]
+        for name in ("power", "rate", "cell", "interference")
+    }
+    return grant._replace(picked=picked, symbols=symbols, bits=bits, silent=None, decision=decision, **more)
 
 
 def sending_part(grant: Grant) -> Grant:
@@ -271,13 +292,16 @@ def exchange_pending(memory: Memory | None, tick: Tick, new: Granted) -> tuple[M
     power = np.ones(len(new.device)) if new.grant.power is None else new.grant.power
     columns = (*new[:_HOW_TRAINED], new.grant.symbols, new.grant.bits, *new.link[:2], power)
     put: Memory = dict(zip(_PENDING, columns, strict=True))
+    if new.grant.cell is not None and new.grant.interference is not None:
+        put |= {"cell": new.grant.cell, "interference": new.grant.interference}
     before = memory or {name: column[:0] for name, column in put.items()}
     assert tick.landed is not None
     is_in = np.isin(before["device"], tick.landed)
-    after = {name: np.concatenate([before[name][~is_in], put[name]]) for name in _PENDING}
+    after = {name: np.concatenate([before[name][~is_in], put[name]]) for name in put}
     order = np.flatnonzero(is_in)[np.argsort(before["device"][is_in])]
-    here = {name: before[name][order] for name in _PENDING}
+    here = {name: before[name][order] for name in put}
     grant = Grant(np.arange(len(order)), here["symbols"], here["bits"], metrics=new.grant.metrics, power=here["power"])
+    grant = grant._replace(cell=here.get("cell"), interference=here.get("interference"))
     link = Link(here["capacity"], here["estimated"])
     trained: dict[str, Any] = {name: here[name] for name in _PENDING[1:_HOW_TRAINED]}
     tick = tick._replace(ready=here["device"], fresh=None, **trained)
@@ -328,9 +352,17 @@ def upload_times(
     """
     decision = grant.decision
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.ones(1) if at_once else grant.symbols / grant.symbols.sum()
+        share = np.ones(1) if at_once else grant.symbols / _sums_by_cell(grant)
         if decision is not None and decision.block is not None:
-            share = grant.symbols / np.bincount(decision.block, grant.symbols)[decision.block] / num_blocks
+            own = decision.block if grant.cell is None else decision.block + num_blocks * grant.cell
+            share = grant.symbols / np.bincount(own, grant.symbols)[own] / num_blocks
         if decision is not None and decision.share is not None:
             share = decision.share
         return np.where(symbols > 0, symbols / (share * symbol_rate), 0.0)
+
+
+def _sums_by_cell(grant: Grant) -> Floats | float:
+    """Return the symbols that are granted in the cell of each device [r]."""
+    if grant.cell is None:
+        return grant.symbols.sum()  # type: ignore[no-any-return]
+    return np.asarray(np.bincount(grant.cell, grant.symbols)[grant.cell], np.float64)

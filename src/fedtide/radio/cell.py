@@ -199,5 +199,7 @@ COVERAGES: Final[dict[str, Any]] = {
     "log_distance": LogDistance,
     "uma": Uma,
     "umi": Umi,
+    "hex_grid": "fedtide.radio.sites:HexGrid",
+    "sites": "fedtide.radio.sites:SiteList",
     "leo": "fedtide.radio.orbit:Leo",
 }

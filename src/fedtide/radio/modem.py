@@ -65,17 +65,21 @@ class Waterfall:
 
 @dataclass(frozen=True)
 class Gap:
-    """C = min(cap, log2(1 + SNR/Gamma)): a code Gamma from Shannon's limit, and the rate of its densest constellation.
+    """C = min(cap, log2(1 + SNR/Gamma)), 0 below an SNR: a code Gamma from Shannon's limit, its densest constellation, outage.
 
     Forney and Ungerboeck, "Modulation and coding for linear Gaussian channels", IEEE Trans. Inf. Theory 1998.
     """
 
     gap_db: Annotated[float, arg("Gamma, from Shannon's limit", unit="dB", ge=0, le=300)] = 3.0
     cap: Annotated[float, arg("the most that a symbol carries", unit="bit/symbol", gt=0)] = 5.5547
+    min_snr_db: Annotated[
+        float | None, arg("SNR below which nothing is carried; none: there is no such", unit="dB", ge=-300, le=300)
+    ] = None
 
     def __call__(self, snr: Floats) -> Floats:
         """Return C_k [m]."""
-        return np.minimum(self.cap, shannon_capacity(snr / 10 ** (self.gap_db / 10)))
+        found = np.minimum(self.cap, shannon_capacity(snr / 10 ** (self.gap_db / 10)))
+        return found if self.min_snr_db is None else np.where(snr < 10 ** (self.min_snr_db / 10), 0.0, found)
 
 
 MODEMS: Final[dict[str, Any]] = {"shannon": Shannon, "waterfall": Waterfall, "gap": Gap, "nr": NewRadio}
@@ -108,6 +112,8 @@ class Uplink:
     csi: Csi
     modem: Modem
     num_blocks: int = 1  # b, resource blocks that fade apart
+    # (seed, device [m], time [m]) -> I/N that the server plans with [m]; None: cells do not hear each other
+    expects: Callable[[int, Ints, Floats], Floats] | None = None
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
         """Return the links of these devices at this tick [m]; of several blocks, their mean."""
@@ -122,12 +128,16 @@ class Uplink:
     def _link(self, seed: int, tick: int, time: float, device: Ints) -> Link:
         found, modem = self.channel(seed, tick, time, device), self.modem
         known = bool(getattr(self.csi, "exact", False))  # the server knows what the channel says it knows
+        expects = self.expects
         if isinstance(found, Link):
-            if known:
+            if known and expects is None:
                 return found
             found, modem = shannon_snr(found.capacity), shannon_capacity  # rates have passed a modem already
-        if known:
+        if known and expects is None:
             capacity = modem(found)
             return Link(capacity, capacity, Signal(found, found))
-        signal = self.csi(seed, tick, time, device, found)
+        signal = Signal(found, found) if known else self.csi(seed, tick, time, device, found)
+        if expects is not None:
+            met = 1 + expects(seed, device, np.full(len(device), time))
+            signal = Signal(signal.snr, signal.estimated_snr / met)
         return Link(achieved_capacity(modem, *signal), modem(signal.estimated_snr), signal)

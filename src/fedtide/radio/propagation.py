@@ -110,9 +110,12 @@ _WAVES = 32
 _AT_ONCE = 4
 
 
-def shadowing_field(seed: int, x: Floats, y: Floats, correlation: float) -> Floats:
-    """Return the field at these positions, nearly standard normal [m]. correlation: d_corr, in m as the positions."""
-    number, phase = _waves(seed, correlation)
+def shadowing_field(seed: int, x: Floats, y: Floats, correlation: float, field: int = 0) -> Floats:
+    """Return the field at these positions, nearly standard normal [m]. correlation: d_corr, in m as the positions.
+
+    field: the number of one of many that are independent.
+    """
+    number, phase = _waves(seed, correlation, field)
     total = np.zeros(len(x))
     for begin in range(0, _WAVES, _AT_ONCE):  # so few that they stay in the processor's cache
         some = slice(begin, begin + _AT_ONCE)
@@ -123,14 +126,14 @@ def shadowing_field(seed: int, x: Floats, y: Floats, correlation: float) -> Floa
     return total * math.sqrt(2 / _WAVES)
 
 
-@functools.lru_cache(maxsize=16)
-def _waves(seed: int, correlation: float) -> tuple[Floats, Floats]:
+@functools.lru_cache(maxsize=256)
+def _waves(seed: int, correlation: float, field: int) -> tuple[Floats, Floats]:
     """Return the waves of a field: cycles per m in both directions [2 W], and their phases in cycles [W]."""
-    which = np.arange(_WAVES)
-    part = (which + columns.uniform(seed, "shadowing waves", which)) / _WAVES
+    which, index = np.arange(_WAVES), (field,) if field else ()
+    part = (which + columns.uniform(seed, "shadowing waves", which, *index)) / _WAVES
     number = np.sqrt((1 - part) ** -2 - 1) / (2 * np.pi * correlation)
-    angle = 2 * np.pi * columns.uniform(seed, "shadowing waves", which, draw=1)
-    phase = columns.uniform(seed, "shadowing waves", which, draw=2)
+    angle = 2 * np.pi * columns.uniform(seed, "shadowing waves", which, *index, draw=1)
+    phase = columns.uniform(seed, "shadowing waves", which, *index, draw=2)
     return read_only(number * np.stack([np.cos(angle), np.sin(angle)])), read_only(phase)
 
 
@@ -176,10 +179,19 @@ def positions_after(walk: Walk, way: Floats) -> tuple[Floats, Floats]:
     return along * cos - walk.across * sin, along * sin + walk.across * cos
 
 
-def given_positions(path: Path, num_devices: int, radius: float, least: float) -> tuple[Floats, Floats]:
-    """Return the positions that a file gives of all devices (columns device,x,y) [N], as x and y in m."""
+def given_positions(
+    path: Path,
+    num_devices: int,
+    radius: float,
+    least: float,
+    away: Callable[[Floats, Floats], Floats] = np.hypot,
+) -> tuple[Floats, Floats]:
+    """Return the positions that a file gives of all devices (columns device,x,y) [N], as x and y in m.
+
+    away: how far a position is from the nearest base station [m].
+    """
     trace = read_trace_columns(path, ("device", "x", "y"))
-    device, distance = trace.devices(num_devices), np.hypot(trace["x"], trace["y"])
+    device, distance = trace.devices(num_devices), away(trace["x"], trace["y"])
     problem = (
         f"device {{device:g}} is {{distance:g}} m from the base station, min_distance={least:g} and radius={radius:g}; "
         "move it or change them"

@@ -44,7 +44,8 @@ class Plan(NamedTuple):
     # the fleet has at most 10,000 devices; then, unless the scheduler waits for what only a training tells, per picked device
     # [r]: picked, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, num_kept; lost (who of them, None
     # if only the packets tell) and lost_at_most; silent (who is too weak to be heard over the air); joules of all who are
-    # ready (None: not counted); label_variance and proved_minimal
+    # ready (None: not counted); label_variance and proved_minimal; where there are several cells, per picked device the
+    # cell and the interference (I/N, a number) that it meets there
     rows: list[dict[str, Any]]
     summary: dict[str, Any]  # the plan in a dozen numbers
 
@@ -53,7 +54,7 @@ class Plan(NamedTuple):
 
         index, time; num_ready, num_picked, num_lost; of the uploads the mean age (ticks), capacity (bit/symbol) and
         num_kept, the sums of symbols and budget_bits; joules; label_variance, proved_minimal. What only a training tells, or
-        nobody counts, is NaN.
+        nobody counts, is NaN. Where there are several cells, mean_interference (I/N, a number).
         """
         return notebook.notebook_frame(notebook.notebook_columns(map(_numbers, self.rows)))
 
@@ -148,6 +149,8 @@ def _plan_rows(system: System) -> tuple[list[dict[str, Any]], Ledger, float | No
                 "label_variance": label_variance(candidates.label_counts[picked]),
                 "proved_minimal": grant.proved_minimal,
             }
+            if grant.cell is not None and grant.interference is not None:
+                row |= {"cell": grant.cell.tolist(), "interference": grant.interference.tolist()}
             if costs.energy:
                 nobody = info._replace(grant=_NOBODY, sent={}, arrived=_NOBODY.picked)
                 training.append(costs.after(Ledger(), nobody, 0.0, []).joules)
@@ -190,6 +193,7 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
         **{f"mean_{name}": summary_mean(row.get(name, ())) for name in ("age", "capacity", "num_kept")},
         **{name: float(sum(row[name])) if known else None for name in ("symbols", "budget_bits")},
         **{name: row.get(name) for name in ("joules", "label_variance", "proved_minimal")},
+        **({"mean_interference": summary_mean(row["interference"])} if "interference" in row else {}),
     }
 
 
@@ -219,7 +223,7 @@ def _plan_summary(system: System, rows: list[dict[str, Any]], ledger: Ledger, tr
         "empty_aggregations": ready.count(0),
         "ready": {"mean": float(np.mean(ready)), "min": min(ready), "max": max(ready)},
         "symbols_per_aggregation": system.num_symbols,
-        "symbols_offered": system.num_symbols * len(rows),
+        "symbols_offered": system.num_symbols * system.num_cells * len(rows),
         "symbols": math.fsum(symbols) if granted else None,
         "symbols_sent": _symbols_sent(system, granted) if len(sent) == uploads and granted else None,
         "uploads": uploads if granted else None,
@@ -247,7 +251,16 @@ def _plan_summary(system: System, rows: list[dict[str, Any]], ledger: Ledger, tr
         "joules_of_training": training if granted else None,
         **({} if ledger.co2_grams is None else {"co2_grams": ledger.co2_grams}),
         "ledger": ledger._asdict() if granted else None,
+        **({"cells": _cells(system, granted)} if system.num_cells > 1 else {}),
     }
+
+
+def _cells(system: System, granted: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return how many cells there are, which of them no device sends to, and the interference at uploads, in times the noise."""
+    used = {cell for row in granted for cell in row["cell"]}
+    interference = [met for row in granted for met in row["interference"]]
+    unused = [cell for cell in range(system.num_cells) if cell not in used]
+    return {"count": system.num_cells, "unused": unused, "interference": _spread(interference)}
 
 
 def _symbols_sent(system: System, granted: list[dict[str, Any]]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from fedtide.report.plan import Plan
 
 PLAN_TITLE: Final = "Plan (nothing trained)"
+_CELLS_LISTED: Final = 10
 _PICKS_LISTED: Final = 30  # per aggregation; the others are counted
 
 
@@ -55,6 +57,8 @@ def plan_facts(plan: Plan) -> dict[str, str]:
         "ages of ready devices": ages_in_words(summary["ages_of_ready"]),
         "symbols per aggregation": f"{summary['symbols_per_aggregation']:,.0f}",
     }
+    if "cells" in summary:
+        facts |= _cell_facts(summary["cells"])
     if "run_time" in summary:
         facts["expected run time"] = _pace_in_words(summary["run_time"])
     if summary["kept_share"] is not None:
@@ -65,6 +69,17 @@ def plan_facts(plan: Plan) -> dict[str, str]:
         return facts | {"aggregations": f"not known before training: {told}"}
     asks = "not known before training: this scheduler asks for losses or update norms"
     return facts | {"schedule": asks if ready["max"] else "nobody is ever ready"}
+
+
+def _cell_facts(cells: Mapping[str, Any]) -> dict[str, str]:
+    """Return how many cells there are, and how much they hear of each other."""
+    unused, met = cells["unused"], cells["interference"]
+    some = ", ".join(map(str, unused[:_CELLS_LISTED])) + (", ..." if len(unused) > _CELLS_LISTED else "")
+    facts = {"cells": f"{cells['count']}, each with these symbols" + (f"; no upload to {some}" if unused else "")}
+    if met is not None and met["max"] > 0:
+        median, most = (10 * math.log10(max(met[name], 1e-30)) for name in ("median", "max"))
+        facts["interference I/N"] = f"median {median:.1f} dB, at most {most:.1f} dB"
+    return facts
 
 
 def _upload_facts(summary: Mapping[str, Any]) -> dict[str, str]:

@@ -35,7 +35,7 @@ _LEVEL: Final = 6  # of zlib: the same bytes every time
 _PACKED = re.compile(r"(<[if]8):([A-Za-z0-9+/=]*)")
 _EXACT: Final = 2**63  # whole numbers below it fit
 PER_UPLOAD: Final = ("age", "capacity", "symbols", "budget_bits", "sent_bits", "overhead_bits", "num_kept", "weight")
-PER_UPLOAD_IF_ANY: Final = ("edge",)  # empty where a run has no such thing
+PER_UPLOAD_IF_ANY: Final = ("cell", "interference", "edge")  # empty where a run has no such thing
 _COLUMNS: Final = ("ready", "picked", *PER_UPLOAD, *PER_UPLOAD_IF_ANY, "lost", "retransmitted")
 
 
@@ -89,6 +89,8 @@ class RoundRecord(NamedTuple):
     unnamed: Annotated[int, Field(ge=0)] = 0  # ready devices besides those in `ready`: all of them in a large fleet
     retransmitted: Sequence[int] = []  # those picked that sent a lost packet once more
     edge: Sequence[int] = []  # edge server that each was sent to; empty: there is one server
+    cell: Sequence[int] = []  # that each sent to, if there are several
+    interference: Sequence[FiniteFloat] = []  # that each met there, in times the noise, if there are several
 
     @property
     def num_ready(self) -> int:
@@ -313,6 +315,8 @@ def round_record(info: Info, scores: Scores, ledger: Ledger, costs: Costs, names
         unnamed=0 if names_ready else len(rows.device),
         retransmitted=rows.device[info.again].tolist(),
         edge=[] if info.edge is None else info.edge[grant.picked].tolist(),
+        cell=[] if grant.cell is None else grant.cell.tolist(),
+        interference=[] if grant.interference is None else grant.interference.tolist(),
     )
 
 

@@ -64,8 +64,8 @@ class Result(NamedTuple):
         """Return one row per upload, as `frame` does.
 
         index, time, device, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, overhead_bits, num_kept
-        (elements), weight, lost (was it sent and did not arrive?), silent (was nothing sent?) and retransmitted; with edge
-        servers edge, which it was sent to.
+        (elements), weight, lost (was it sent and did not arrive?), silent (was nothing sent?) and retransmitted; with several
+        cells cell and interference (I/N that it met there, a number); with edge servers edge, which it was sent to.
         """
         from fedtide.report.notebook import notebook_frame, notebook_upload_columns
 

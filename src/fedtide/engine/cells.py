@@ -1,0 +1,94 @@
+"""Several cells under one server: who is served by which, who shares whose symbols, and what cells hear of each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedtide.core.yaml12 import shown
+from fedtide.errors import FedtideError, TrainingError
+from fedtide.parts import checks
+from fedtide.radio.allocation import Allocation
+from fedtide.types import Candidates, Floats, Grant, Ints, Tick
+
+if TYPE_CHECKING:
+    from fedtide.engine.system import System
+
+
+def has_several_cells(coverage: Any) -> bool:
+    """Say whether a coverage has several cells; raise if it does not say which, or what they hear of each other."""
+    count = getattr(coverage, "num_cells", 1)
+    label = checks.part_label("coverage", coverage)
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise FedtideError(f"{label} has num_cells={shown(count)}: it must be a whole number of at least 1")
+    for name in ("cell", "interference") if count > 1 else ():
+        if not callable(getattr(coverage, name, None)):
+            raise FedtideError(f"{label} has num_cells={count} and no method {name}; add it, as radio/sites.py says")
+    return count > 1
+
+
+def cells_at(system: System, device: Ints, time: float) -> Ints | None:
+    """Return the cell that serves each device [m]; None: there is one."""
+    if system.cells is None:
+        return None
+    found = np.asarray(system.cells.cell(system.experiment.seed, device, np.full(len(device), time)))
+    label = checks.part_label("coverage", system.cells)
+    if found.shape != device.shape or found.dtype.kind not in "iu":
+        raise TrainingError(
+            f"{label} serves {len(device)} devices from cells {shown(found, 100)}: give a number for each"
+        )
+    for cell in found[(found < 0) | (found >= system.num_cells)][:1]:
+        raise TrainingError(f"{label} serves a device from cell {cell}: give one of 0 to {system.num_cells - 1}")
+    return found.astype(np.int64, copy=False)
+
+
+def shared_by_cell(allocation: Allocation, capacity: Floats, cell: Ints, num_symbols: float) -> tuple[Floats, Floats]:
+    """Share the symbols of every cell among those that it serves: symbols [r] and bits [r]."""
+    symbols, bits = np.zeros((2, len(cell)))
+    for each in np.unique(cell):
+        here = cell == each
+        symbols[here], bits[here] = allocation(capacity[here], num_symbols)
+    return symbols, bits
+
+
+def powered_grant(system: System, tick: Tick, device: Ints, grant: Grant) -> Grant:
+    """Return a grant with the powers at which these devices send [r]: those of power control, times what was decided."""
+    assert system.power is not None
+    power = system.power(system.experiment.seed, device, np.full(len(device), tick.time))
+    return grant._replace(power=power if grant.power is None else power * grant.power)
+
+
+def interfered_grant(system: System, tick: Tick, rows: Candidates, grant: Grant, symbols: Floats) -> Grant:
+    """Return a grant with the cells that the picked devices send to, and what each meets there of the others [r].
+
+    I = sum_k n_k/n p_k P_k g_kc over the devices k of other cells that send, in times the noise: over all symbols of a tick, or
+    over those of the block that a device was given. symbols: n_k, that their packets take [r].
+    """
+    assert rows.cell is not None
+    device, cell, decision = rows.device[grant.picked], rows.cell[grant.picked], grant.decision
+    share = symbols / system.num_symbols if system.num_symbols else np.zeros(len(cell))
+    if decision is not None and decision.power is not None:
+        share = share * decision.power
+    if grant.silent is not None:
+        share = np.where(grant.silent, 0.0, share)
+    block = np.zeros(len(cell), np.int64)
+    if decision is not None and decision.block is not None:
+        block, share = decision.block, share * system.experiment.radio.num_blocks
+    found = np.zeros(len(cell))
+    for each in np.unique(block):
+        here = block == each
+        heard = system.cells.interference(system.experiment.seed, device[here], tick.time, share[here])
+        found[here] = _checked(system, heard)[cell[here]]
+    return grant._replace(cell=cell, interference=found)
+
+
+def _checked(system: System, heard: Any) -> Floats:
+    """Return I/N at every cell [c]; raise if a coverage of the user's own says something else."""
+    found = np.asarray(heard, np.float64)
+    if found.shape != (system.num_cells,) or not (np.isfinite(found) & (found >= 0)).all():
+        label = checks.part_label("coverage", system.cells)
+        raise TrainingError(
+            f"{label} has interference {shown(heard, 100)}: give {system.num_cells} finite numbers >= 0, I/N at each cell"
+        )
+    return found
