@@ -49,6 +49,7 @@ def test_every_example_is_tested() -> None:
         "from_sionna.py",  # tests/radio/test_sionna.py
         *("own_module.py", "compare.py", "experiment.yaml", "study.yaml"),
         *("codec.yaml", "codec-weights.yaml", "gamma.yaml", "shakespeare.yaml", "million.yaml"),
+        "edges.yaml",  # tests/test_edges.py
     }
 
 
