@@ -1,4 +1,4 @@
-"""Hashes of 131 small runs, compared with tools/golden.json: shows whether a change keeps every bit. About 15 seconds.
+"""Hashes of small runs, compared with tools/golden.json: shows whether a change keeps every bit. About 15 seconds.
 
 python tools/golden.py [NAME ...]    runs these cases (default: all), lists what differs, exits with 1 if anything does
 python tools/golden.py --write       stores the hashes anew

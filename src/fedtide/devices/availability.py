@@ -341,10 +341,12 @@ class InSight:
             )
         first = float(self(self.seed, np.arange(self.num_devices), np.zeros(self.num_devices)).min())
         if first > self.horizon:
-            when = "never is" if math.isinf(first) else f"is at {first:g}"
+            first_is, longer = f"the first is at {first:g}", "lengthen the horizon, "
+            if math.isinf(first):
+                first_is, longer = "nobody ever will be", ""
             raise FedtideError(
-                f"availability=in_sight: nobody is in sight up to timeline.horizon={self.horizon:g}, and the first {when}; "
-                "lengthen the horizon, or add stations or lower min_elevation (radio.coverage)"
+                f"availability=in_sight: nobody is in sight up to timeline.horizon={self.horizon:g}, and {first_is}; "
+                f"{longer}add stations or lower min_elevation (radio.coverage)"
             )
 
     def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
