@@ -326,7 +326,7 @@ class InSight:
     Asks for coverage.next_sight(seed, device [m], time [m]) -> when each is next in sight [m].
     """
 
-    coverage: Annotated[Any, arg("says when devices are in sight", key="run.coverage")]
+    coverage: Annotated[Callable[..., Floats], arg("says when devices are in sight", key="run.coverage")]
     seed: Annotated[int, arg("of the run", key="seed")] = 0
     num_devices: Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")] = 40
     horizon: Annotated[float, arg("in which one must be seen", unit="units of time", gt=0, key="timeline.horizon")] = (
@@ -351,7 +351,8 @@ class InSight:
 
     def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
         """Return when each is next in sight [m]."""
-        return np.asarray(self.coverage.next_sight(seed, device, time), np.float64)
+        next_sight: Availability = getattr(self.coverage, "next_sight")  # noqa: B009 - most coverages have none
+        return np.asarray(next_sight(seed, device, time), np.float64)
 
 
 AVAILABILITIES: dict[str, Callable[..., Availability]] = {
