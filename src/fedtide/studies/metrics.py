@@ -106,6 +106,17 @@ METRICS: Mapping[str, Metric] = {
     "variation": variation,
     "roughness": roughness,
 }
+LOWER_IS_BETTER: Final = ("mean_train_loss", "final_train_loss", "variation", "roughness")
+MARGINS: Final[Mapping[str, float]] = {"mean_accuracy": 0.01, "final_accuracy": 0.01}  # differences that matter
+
+
+def metric_margin(name: str, given: float | None = None) -> float | None:
+    """Return the smallest difference that matters: as given (0: none is asked for), or the metric's own, if it has one."""
+    if given is None:
+        return MARGINS.get(name)
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < math.inf:
+        raise FedtideError(f"margin={given!r} must be a number of at least 0, in the metric's unit; 0 asks for none")
+    return float(given) or None
 
 
 # What became of the uploads, and what was measured besides: metrics as others are, which not every run has.
@@ -157,14 +168,15 @@ SHARES: Final[Mapping[str, Metric]] = {
 # `bits_to_0.9` and the like are metrics as others are, for any accuracy; but a run may never get there.
 
 
-_NAME = re.compile(r"(time|bits|joules|bits_down|air_time)_to_(0?\.\d+|1(?:\.0*)?)")
+_NAME = re.compile(r"(time|bits|joules|bits_down|air_time|co2_grams)_to_(0?\.\d+|1(?:\.0*)?)")
 _HELP: Final = (
     "metrics/NAME for what was measured besides, "
-    "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9"
+    "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A, co2_grams_to_A with an accuracy A such as 0.9"
 )
 UNCOUNTED: Final[Mapping[str, str]] = {
     "joules": "radio.joules_per_symbol and fleet.joules_per_sample are both 0: give one, or another fleet.energy, to count energy",
     "air_time": "radio.symbol_rate is 0: give it to count time on the air",
+    "co2_grams": "fleet.energy is not carbon: wrap it, fleet.energy={name: carbon, path: grid.csv, inner: ...}",
     "bits_down": "stored by an older fedtide, which did not count bits down: run it again",
 }
 
@@ -203,7 +215,7 @@ def amount_spent(result: RunResult, what: str) -> Floats:
 class Reaching:
     """A metric: what of something is spent until an accuracy is reached."""
 
-    what: str  # time, bits, joules, bits_down, air_time
+    what: str  # time, bits, joules, bits_down, air_time, co2_grams
     accuracy: float
 
     def __call__(self, result: RunResult) -> float:
@@ -244,3 +256,8 @@ def metric_named(name: str) -> Metric:
     if name not in (known := {**METRICS, **SHARES}):
         raise FedtideError(f"metric {name!r} is not known; use one of {', '.join(known)}, {_HELP}")
     return known[name]
+
+
+def metric_sign(name: str) -> int:
+    """Return 1 if more of a metric is better, -1 if less is."""
+    return -1 if name in LOWER_IS_BETTER or isinstance(metric_named(name), Reaching) else 1
