@@ -1,4 +1,4 @@
-"""The figures of README and docs/theory.md from what is stored: nothing is run. `make figures` makes all others, too.
+"""The figures of README, docs/radio.md and docs/theory.md from what is stored: nothing is run. `make figures` makes all others, too.
 
 The demo is the run of `fedtide run` in results/paper; docs/results/theory holds what these three commands wrote to theory.json,
 to six digits:
@@ -17,7 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide import config
+from fedtide.plot.figure import figure_sheet, figure_style, name_panel, save_figure
 from fedtide.plot.run import _draw_scores, describe_run
+from fedtide.plot.style import COLOURS
+from fedtide.radio.modem import Gap, Shannon, achieved_capacity
+from fedtide.radio.nr import NewRadio
 from fedtide.studies.spec import spec_run_name
 from fedtide.studies.store import Store
 from fedtide.types import Floats
@@ -27,6 +31,7 @@ from fedtide_lab.theory.options import make_options
 from fedtide_lab.theory.sweeps import Point
 
 ROOT = Path(__file__).resolve().parent.parent
+_DASHES = ("-", "--", "-.", (0, (2.8, 1.4)))
 FIGURES, RESULTS = ROOT / "docs" / "figures", ROOT / "docs" / "results"
 
 
@@ -39,6 +44,40 @@ def draw_demo() -> None:
     bits = np.diff(result.column("bits"), prepend=0.0) / uploads
     scores = {name: result.column(name).tolist() for name in ("time", "test_accuracy", "test_loss")}
     _draw_scores(FIGURES / "demo.png", scores, time.tolist(), bits.tolist(), describe_run(experiment), True)
+
+
+def draw_modems() -> None:
+    """Draw what modems carry at an SNR, and 5G NR with HARQ where an estimate is off."""
+    snr_db, off_db, truth_db = np.linspace(-8, 30, 1521), np.linspace(-6, 6, 481), 12.0
+    drawn = (
+        {
+            "Shannon": Shannon(),
+            "gap: 3 dB, cap 5.55": Gap(),
+            "NR, table 1": NewRadio(overhead=0.0),
+            "NR, table 2": NewRadio(table=2, overhead=0.0),
+        },
+        {
+            "outer loop": NewRadio(overhead=0.0, adaptation="outer"),
+            "incremental redundancy": NewRadio(overhead=0.0),
+            "chase combining": NewRadio(overhead=0.0, harq="chase"),
+            "no HARQ": NewRadio(overhead=0.0, harq="none"),
+        },
+    )
+    known, truth = 10 ** (snr_db / 10), np.full(len(off_db), 10 ** (truth_db / 10))
+    links = (snr_db, known, known), (off_db, truth, truth * 10 ** (off_db / 10))
+    with figure_style() as how:
+        figure, panels = figure_sheet(how, 1, 2, 1.25 * how.panel)
+        for panel, modems, (x, snr, estimate) in zip(panels[0], drawn, links, strict=True):
+            for colour, dash, (name, modem) in zip(COLOURS, _DASHES, modems.items(), strict=False):
+                found = achieved_capacity(modem, snr, estimate)
+                panel.plot(x, found, color=colour, linestyle=dash, linewidth=1.4, label=name)
+            panel.legend(loc="upper left" if modems is drawn[0] else "lower left", fontsize=how.small)
+        left, right = panels[0]
+        left.set(xlabel="SNR in dB", ylabel="bit/symbol", ylim=(0, 10))
+        right.set(xlabel="estimate less true SNR in dB", ylim=(0, 4))
+        name_panel(left, how, 0, "known links")
+        name_panel(right, how, 1, f"NR at {truth_db:g} dB, estimate off")
+        save_figure(figure, FIGURES / "modems", ["png"])
 
 
 # A report read back from its theory.json, for drawing it again: nothing is measured anew.
@@ -97,6 +136,7 @@ def _point(tree: dict[str, Any]) -> Point:
 
 def main() -> None:
     draw_demo()
+    draw_modems()
     for name, bounds in (("least-squares", "bound-least-squares"), ("mnist", "bound-mnist"), ("broken", "broken")):
         report = read_report(RESULTS / "theory" / f"{name}.json")
         _draw_theory(report, FIGURES / f"theory-{bounds}", FIGURES / f"theory-sweeps-{name}")

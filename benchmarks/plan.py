@@ -1,4 +1,5 @@
-"""What a world costs before anything is trained: a plan with geometry, correlated fading and availability against Rayleigh's.
+"""What a world costs before anything is trained: a plan with a 5G modem, or with geometry, correlated fading and availability,
+against one with Rayleigh fading and Shannon's capacity.
 
     python benchmarks/plan.py [num_devices]
 
@@ -22,6 +23,7 @@ from fedtide.engine.ticks import planned
 REPEATS = 7
 WORLDS = {
     "Rayleigh": {},
+    "5G NR with HARQ (modem nr)": {"radio": {"modem": "nr"}},
     "geometry, correlation, availability": {
         "radio": {"coverage": "uma", "channel": {"name": "jakes", "doppler": 0.4}},
         "fleet": {"availability": "markov"},

@@ -13,12 +13,20 @@ from memory_grid import Federation, terms
 from fedtide.deploy import trace
 from fedtide.deploy.apps import client_app
 from fedtide.deploy.node import Worker, node_loader
-from fedtide.deploy.protocol import TrainOrder, UploadOrder, model_record, read_model
+from fedtide.deploy.protocol import (
+    MIN_CAPACITY,
+    TrainOrder,
+    UploadOrder,
+    measured_capacity,
+    model_record,
+    read_model,
+)
 from fedtide.deploy.replay import replay
 from fedtide.deploy.settings import _to_run_config, deployment, from_run_config
 from fedtide.engine.system import build, make_trainer
 from fedtide.errors import FedtideError
 from fedtide.types import Job
+from helpers import small, small_dataset
 
 OWN = f"{Path(__file__).parent / 'own_loader.py'}:own"
 
@@ -95,3 +103,15 @@ def test_the_node_holds_its_update_until_it_is_asked(tmp_path: Path) -> None:
     stale = Message(grant(2, 9000.0), 7, "query.upload")
     with pytest.raises(FedtideError, match="this node holds"):
         client_app(stale, context)
+
+
+@pytest.mark.parametrize("modem", ["shannon", "nr"])
+def test_links_that_nobody_used_yet_count_as_at_the_average_snr(modem: str) -> None:
+    system = build(small({"radio": {"modem": modem}}), dataset=small_dataset())
+    found = measured_capacity(system, {3: 1e3}, 1.0, 8.0)
+    average = system.modem(np.array([10**1.3]))
+    assert np.array_equal(found[:3], np.repeat(average, 3))
+    assert average[0] > 3
+    assert found[3] == 1e3 / system.num_symbols
+    weak = build(small({"radio": {"modem": "nr", "snr_db": -20.0}}), dataset=small_dataset())
+    assert measured_capacity(weak, {}, 1.0, 8.0)[0] == MIN_CAPACITY  # in outage on average, and still tried

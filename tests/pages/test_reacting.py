@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from fedtide import config
 from fedtide.cli import progress
 from fedtide.errors import DivergedError
 from fedtide.pages.run import run_page, run_page_data
+from fedtide.pages.run_rows import row_grid, run_row_ages
 from fedtide.pages.run_view import view_run
 from fedtide.report.plan import plan_experiment
 from fedtide.report.plan_text import plan_facts
@@ -66,6 +68,16 @@ def test_a_page_shows_trainings_as_they_were(made_run: Callable[..., Path], name
     assert np.isfinite(view.capacity).all()
     assert run_page([folder], "").startswith("<!")
     assert run_page_data([folder], "")
+    # an update that waits is ready once more at every aggregation, and older each time
+    ages = run_row_ages(view, row_grid(view, 0))
+    ready, picked = (
+        np.frombuffer(b64decode(ages[key]["packed"]), f"<{ages[key]['type']}") for key in ("ready", "picked")
+    )
+    assert np.all(picked <= ready)
+    last = ages["count"]
+    uploaded = sum(len(record.picked) for record in view.rounds)
+    assert picked[-last:].sum() == uploaded
+    assert ready[-last:].sum() == uploaded + sum(len({*record.ready} - {*record.picked}) for record in view.rounds)
 
 
 def test_a_page_says_what_only_the_training_tells(made_run: Callable[..., Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,11 @@ from click.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli.main import app
+from fedtide.data.synthetic import synthetic
+from fedtide.engine.system import build
+from fedtide.engine.ticks import planned
+from fedtide.radio.modem import Gap
+from fedtide.radio.nr import NewRadio
 from fedtide.studies.run import missing_runs
 from fedtide.studies.store import Store
 from fedtide_lab.league.methods import LEAGUE_METHODS
@@ -50,6 +56,23 @@ def test_a_sky_differs_from_what_it_is_compared_with(sky: World) -> None:
     assert bool(same) == (sky is other)
 
 
+@pytest.mark.parametrize("sky", EVERY, ids=lambda sky: sky.name)
+def test_all_its_runs_begin(sky: World) -> None:
+    drawn = synthetic(0, 8000, 10)
+    for run in sky_study(sky, [0]).runs:
+        ticks = list(itertools.islice(planned(build(run.experiment, dataset=drawn)), 8))
+        assert any(tick.candidates is not None and len(tick.candidates.device) for tick in ticks), run.label
+
+
+def test_the_arm_with_outage_alone_loses_the_links_that_the_modem_loses() -> None:
+    snr = 10 ** (np.linspace(-20, 30, 2001) / 10)
+    arm = next(each for each in ARMS if each.name == "macro-outage")
+    args = {name: value for name, value in arm.tree["radio"]["modem"].items() if name != "name"}
+    carried, modem = Gap(**args)(snr), NewRadio()(snr)
+    assert np.mean((carried > 0) == (modem > 0)) > 0.999
+    assert np.array_equal(carried, np.where(snr < 10**-0.59, 0.0, np.log2(1 + snr)))
+
+
 def test_the_methods_are_the_best_of_the_league_as_it_tuned_them() -> None:
     tables = [found[0] for world in LEAGUE_WORLDS if (found := ranking_benchmark(world, committed("league")))]
     assert sorted(five_best(tables)) == sorted(name for name in LEAGUE_CURVES if name != TUNED)
@@ -61,7 +84,7 @@ def test_the_methods_are_the_best_of_the_league_as_it_tuned_them() -> None:
 
 def test_shannons_runs_are_read_and_not_made_again() -> None:
     paper, macro = (next(sky for sky in SKIES if sky.name == name) for name in ("paper", "macro"))
-    found = collect_worlds(SKIES[:2], *STORES[1:], study=sky_study)
+    found = collect_worlds((paper, macro), *STORES[1:], study=sky_study)
     assert {*found["paper"]} == {*sky_study(paper).labels}
     assert all({*runs} >= {*range(5)} for curves in found.values() for runs in curves.values())
     assert {*found["macro"]} == {*sky_study(macro).labels} - {*LEAGUE_CURVES}
@@ -123,7 +146,7 @@ def test_changes_are_counted_over_skies_and_arms(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["moon"], "there is no sky 'moon'; there are paper, macro"),
+        (["moon"], "there is no sky 'moon'; there are paper, paper-nr"),
         (["--draw-only", "--store", "nothing-here"], "holds no run of these skies"),
     ],
 )

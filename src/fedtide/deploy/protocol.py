@@ -189,8 +189,9 @@ def measured_capacity(system: System, rate: Mapping[int, float], window: float, 
     """
     experiment = system.experiment
     scale = np.asarray(experiment.radio.large_scale, np.float64)
-    average = np.maximum(system.modem(np.ravel(10 ** (experiment.radio.snr_db / 10) * scale)), MIN_CAPACITY)
-    found = np.broadcast_to(average, experiment.fleet.num_devices).copy()
+    average = system.modem(np.ravel(10 ** (experiment.radio.snr_db / 10) * scale))
+    tried = np.where(average > 0, average, MIN_CAPACITY)  # in outage on average is not always in outage
+    found = np.broadcast_to(tried, experiment.fleet.num_devices).copy()
     for device, bits_per_second in rate.items():
         found[device] = np.clip(bits_per_second * window / system.num_symbols, MIN_CAPACITY, most)
     return found

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError
@@ -165,6 +167,8 @@ def _run_data(run: RunView, level: int, live: bool) -> dict[str, Any]:
         "retransmitted": sum(len(record.retransmitted) for record in run.rounds),
         "ages": run_rows.run_row_ages(run, grid),
         "labels": labels,
+        "groups": None if run.groups is None else {"name": run.groups.name, "rows": grid.group},
+        "interference": run_rows.run_row_interference(run, grid),
     }
 
 
@@ -178,7 +182,8 @@ def _left_out(run: RunView, grid: run_rows.RowGrid) -> str:
     """Say which devices and aggregations are not shown one by one; "" if all are."""
     said = []
     if not grid.fine:
-        said.append(f"{run.num_devices:,} devices in {len(grid.size)} rows, the fastest first")
+        whose = f" of one {run.groups.name} each" if run.groups else ""
+        said.append(f"{run.num_devices:,} devices in {len(grid.size)} rows{whose}, the fastest first")
     if len(grid.keep) < len(run.rounds):
         said.append(f"{len(grid.keep):,} of {len(run.rounds):,} aggregations, counts between them added to the next")
     return "; ".join(said)
@@ -196,6 +201,7 @@ def _facts(run: RunView, running: bool) -> list[str]:
     return [
         f"N = {experiment.fleet.num_devices:,}",
         f"R = {experiment.policy.limit:,}",
+        *_grouped(run),
         f"{experiment.data.name}, {experiment.data.partition}",
         _radio(experiment),
         f"seed {experiment.seed}",
@@ -204,6 +210,14 @@ def _facts(run: RunView, running: bool) -> list[str]:
         where,
         "complete" if run.complete else f"under way, at time {now}" if running else f"not complete, at time {now}",
     ]
+
+
+def _grouped(run: RunView) -> list[str]:
+    """Say into how many cells or edge servers the devices fall."""
+    if run.groups is None:
+        return []
+    count = len(np.unique(run.groups.number[run.groups.number >= 0]))
+    return [f"{count:,} {'cells' if run.groups.name == 'cell' else 'edge servers'}"]
 
 
 def _radio(experiment: Experiment) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -49,6 +50,7 @@ class RowGrid(NamedTuple):
     size: Ints  # devices in each row [G]
     keep: Ints  # positions of the aggregations that are columns [C]
     fine: bool  # a row is a device
+    group: Ints | None = None  # cell or edge server of each row [G]; None: there is one
 
 
 def row_grid(run: RunView, level: int) -> RowGrid:
@@ -57,10 +59,27 @@ def row_grid(run: RunView, level: int) -> RowGrid:
     keep = evenly_on_chart(total, NUM_COLUMNS >> level)
     fine = count <= _MOST_DEVICES >> level and len(run.jobs.device) <= _MOST_JOBS >> level
     rows = count if fine else min(count, max(_NUM_GROUPS >> level, 4))
-    rank = np.empty(count, np.int64)
-    rank[rows_by_speed(run)] = np.arange(count)
-    row = np.arange(count) if fine else rank * rows // count
-    return RowGrid(row, np.bincount(row, minlength=rows), keep, fine)
+    row = np.arange(count) if fine else _rows_of_groups(run, rows)
+    size = np.bincount(row)
+    if run.groups is None:
+        return RowGrid(row, size, keep, fine)
+    group = np.empty(len(size), np.int64)
+    group[row] = run.groups.number
+    return RowGrid(row, size, keep, fine, group)
+
+
+def _rows_of_groups(run: RunView, rows: int) -> Ints:
+    """Return the row of each device if there are about so many [N]: a row is of one cell, and of devices of similar speed."""
+    count = run.num_devices
+    row, first = np.empty(count, np.int64), 0
+    by_speed = rows_by_speed(run)
+    number = np.zeros(count, np.int64) if run.groups is None else run.groups.number
+    for group in np.unique(number).tolist():
+        those = by_speed[number[by_speed] == group]
+        share = max(1, rows * len(those) // count)
+        row[those] = first + np.arange(len(those)) * share // len(those)
+        first += share
+    return row
 
 
 def rows_by_speed(run: RunView) -> Ints:
@@ -139,20 +158,17 @@ def run_row_trainings(run: RunView) -> dict[str, Any]:
 
 def run_row_ages(run: RunView, grid: RowGrid) -> dict[str, Any]:
     """Return how often each age was ready and picked, up to every column [C A]."""
-    jobs, total = run.jobs, len(run.rounds)
-    count = min(int(max((age for each in run.rounds for age in each.age), default=0)) + 1, _NUM_AGES)
-    ended = np.isfinite(jobs.ready)
-    count = max(count, min(int(jobs.age[ended].max(initial=0)) + 1, _NUM_AGES))
-    at = np.searchsorted(run.time, jobs.ready[ended])
-    # Which of several aggregations at the same time it was does not change later sums.
-    ready = np.zeros((total, count), np.int64)
-    np.add.at(ready, (at.clip(0, total - 1), jobs.age[ended].clip(0, count - 1)), 1)
-    picked = np.array(
-        [np.bincount(np.clip(each.age, 0, count - 1).astype(int), minlength=count) for each in run.rounds]
+    picked, passed = (
+        [np.asarray(ages, np.int64) for ages in of] for of in ((r.age for r in run.rounds), run.passed_over)
+    )
+    count = min(max(int(ages.max(initial=0)) for ages in (*picked, *passed)) + 1, _NUM_AGES)
+    taken, left = (
+        np.array([np.bincount(ages.clip(0, count - 1), minlength=count) for ages in of]).cumsum(0)[grid.keep]
+        for of in (picked, passed)
     )
     return {
-        "ready": _pack_numbers(narrow_for_checkpoint(ready.cumsum(0)[grid.keep])),
-        "picked": _pack_numbers(narrow_for_checkpoint(picked.cumsum(0)[grid.keep])),
+        "ready": _pack_numbers(narrow_for_checkpoint(taken + left)),
+        "picked": _pack_numbers(narrow_for_checkpoint(taken)),
         "count": count,
         "more": count == _NUM_AGES,
     }
@@ -173,6 +189,32 @@ def run_row_labels(run: RunView, grid: RowGrid) -> dict[str, Any] | None:
     }
 
 
+_LEAST_DB, _MOST_DB = -30.0, 100.0  # of interference over noise; less counts as so much
+
+
+def run_row_interference(run: RunView, grid: RowGrid) -> dict[str, Any] | None:
+    """Return I/N in dB that uploads met in every cell at every column, as bytes [C c]; 0: nobody sent there. None: one cell."""
+    chosen = [run.rounds[at] for at in grid.keep.tolist()]
+    cells = [list(getattr(each, "cell", ())) for each in chosen]
+    count = 1 + max(itertools.chain.from_iterable(cells), default=-1)
+    if count < 2:
+        return None
+    total, number = np.zeros((2, len(chosen), count))
+    for at, (each, cell) in enumerate(zip(chosen, cells, strict=True)):
+        np.add.at(total[at], cell, getattr(each, "interference", ()))
+        np.add.at(number[at], cell, 1)
+    with np.errstate(divide="ignore"):
+        level = 10 * np.log10(total / np.maximum(number, 1)).clip(_LEAST_DB, _MOST_DB)
+    low, high = np.floor(level[number > 0].min()), np.ceil(level[number > 0].max())
+    share = (level - low) / max(high - low, 1.0)
+    return {
+        "level": _pack_numbers(np.where(number > 0, 1 + np.rint(254 * share), 0).astype(np.uint8)),
+        "low": low,
+        "high": max(high, low + 1.0),
+        "count": count,
+    }
+
+
 def run_row_curve(run: RunView, level: int) -> dict[str, Any]:
     """Return the accuracy of the scored models, which need not be those of the columns."""
     scored = evaluated_rounds(run.rounds)
@@ -182,6 +224,7 @@ def run_row_curve(run: RunView, level: int) -> dict[str, Any]:
 
 
 _PICK_FIELDS: Final = ("picked", "age", "capacity", "symbols", "budget_bits", "sent_bits", "num_kept", "weight")
+_CELL_FIELDS: Final = ("cell", "edge", "interference")  # where there are several cells or servers
 
 
 def run_row_uploads(run: RunView, grid: RowGrid) -> dict[str, Any]:
@@ -189,9 +232,10 @@ def run_row_uploads(run: RunView, grid: RowGrid) -> dict[str, Any]:
     most = None if grid.fine else _PICKS_LISTED
     chosen = [run.rounds[at] for at in grid.keep.tolist()]
     tree: dict[str, Any] = {"offset": np.cumsum([0, *(len(each.picked[:most]) for each in chosen)])}
-    for name in _PICK_FIELDS:
+    several = tuple(name for name in _CELL_FIELDS if any(getattr(each, name, ()) for each in chosen))
+    for name in (*_PICK_FIELDS, *several):
         values = np.array([value for each in chosen for value in getattr(each, name)[:most]], np.float64)
-        whole = name in ("picked", "age", "num_kept")
+        whole = name in ("picked", "age", "num_kept", "cell", "edge")
         tree[name] = _pack_numbers(
             narrow_for_checkpoint(values.astype(np.int64)) if whole else values.astype(np.float32)
         )

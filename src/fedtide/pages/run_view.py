@@ -42,6 +42,13 @@ class Jobs(NamedTuple):
     ready: Floats  # when the server acted; infinity: it has not
 
 
+class DeviceGroups(NamedTuple):
+    """Which cell or edge server each device belongs to."""
+
+    name: str  # "cell" or "edge"
+    number: Ints  # of each device [N]; -1: it never uploaded
+
+
 class RunView(NamedTuple):
     """Everything about a run that a page needs."""
 
@@ -51,6 +58,7 @@ class RunView(NamedTuple):
     kind: str  # simulated, deployed, or recorded if the records are all there is
     why: str  # what is not shown, and why; "": nothing
     jobs: Jobs
+    passed_over: Sequence[Ints]  # ages of the updates that were ready and not picked, of each aggregation [T]
     capacity: Floats  # of the uplinks in bit/symbol, NaN where not known [T N]
     label_counts: Ints | None  # [N c]
     unit: str  # of times
@@ -58,6 +66,7 @@ class RunView(NamedTuple):
     running: bool = False  # a process works on it
     num_parameters: int | None = None  # d
     versions: Mapping[str, Any] = {}  # what it was begun with
+    groups: DeviceGroups | None = None  # None: there is one server and one cell
 
     @property
     def num_devices(self) -> int:
@@ -77,8 +86,35 @@ def _recorded(experiment: Experiment, rounds: Sequence[RoundRecord], complete: b
     for row, each in enumerate(rounds):
         capacity[row, each.picked] = each.capacity
     jobs = _jobs_of([np.array(each.ready, np.int64) for each in rounds], [each.time for each in rounds], count)
+    version, ticks = np.ones(count, np.int64), []
+    for number, each in enumerate(rounds, 1):
+        ready = np.array(each.ready, np.int64)
+        ticks.append(Tick(number, each.time, ready, version[ready]))
+        version[ready] = number + 1
     unit = "T_max" if experiment.fleet.max_duration == 1 else ""
-    return RunView(experiment, rounds, complete, "recorded", why, jobs, capacity, None, unit)
+    return RunView(
+        *(experiment, rounds, complete, "recorded", why, jobs, _passed_over(ticks, rounds), capacity, None, unit),
+        groups=_groups(rounds, count),
+    )
+
+
+def _passed_over(ticks: Sequence[Tick], rounds: Sequence[RoundRecord]) -> list[Ints]:
+    """Return the ages of the updates that were ready and not picked, of each aggregation [T]."""
+    return [
+        (tick.index - tick.start)[~np.isin(tick.ready, each.picked)] for tick, each in zip(ticks, rounds, strict=True)
+    ]
+
+
+def _groups(rounds: Sequence[RoundRecord], num_devices: int) -> DeviceGroups | None:
+    """Return the cell, or else the edge server, that each device last sent to; None if the records name none."""
+    for name in ("cell", "edge"):
+        number = np.full(num_devices, -1, np.int64)
+        for each in rounds:
+            if sent_to := getattr(each, name, ()):
+                number[each.picked] = sent_to
+        if (number >= 0).any():
+            return DeviceGroups(name, number)
+    return None
 
 
 def _jobs_of(
@@ -130,9 +166,10 @@ def _traced(folder: Path, run: Run) -> RunView:
         capacity[at, period.ready] = period.capacity
         if period.ready:
             labels[period.ready] = period.label_counts
-    ticks, told, before = [], [], np.zeros(count, np.int64)  # the version that each was ready with
+    ticks, every, told, before = [], [], [], np.zeros(count, np.int64)  # the version that each was ready with
     for period, each in both:
         ready, start = np.array(period.ready, int), np.array(period.start, int)
+        every.append(Tick(each.index, each.time, ready, start))
         new = start > before[ready]  # an update that waits until it is picked is that of one training
         before[ready] = start
         ticks.append(Tick(each.index, each.time, ready[new], start[new]))
@@ -141,7 +178,8 @@ def _traced(folder: Path, run: Run) -> RunView:
     done = np.concatenate([*told, np.full(count, np.nan)]).clip(jobs.received, jobs.ready)
     refused = sum(len(each.refused) for each in periods)
     why = f"{refused} replies of devices were not believed; the trace says why" if refused else ""
-    return plain._replace(jobs=jobs._replace(done=done, back=done), capacity=capacity, label_counts=labels, why=why)
+    jobs, passed = jobs._replace(done=done, back=done), _passed_over(every, run.rounds)
+    return plain._replace(jobs=jobs, passed_over=passed, capacity=capacity, label_counts=labels, why=why)
 
 
 def view_run(folder: Path) -> RunView:
@@ -206,6 +244,7 @@ def _planned(run: Run, plain: RunView) -> RunView:
     return plain._replace(
         kind="simulated",
         jobs=jobs,
+        passed_over=_passed_over(ticks, run.rounds),
         capacity=_capacities(system, ticks, run.rounds),
         label_counts=system.fleet.label_counts[:],
     )

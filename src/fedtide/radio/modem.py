@@ -65,17 +65,21 @@ class Waterfall:
 
 @dataclass(frozen=True)
 class Gap:
-    """C = min(cap, log2(1 + SNR/Gamma)): a code Gamma from Shannon's limit, and the rate of its densest constellation.
+    """C = min(cap, log2(1 + SNR/Gamma)), 0 below an SNR: a code Gamma from Shannon's limit, its densest constellation, outage.
 
     Forney and Ungerboeck, "Modulation and coding for linear Gaussian channels", IEEE Trans. Inf. Theory 1998.
     """
 
     gap_db: Annotated[float, arg("Gamma, from Shannon's limit", unit="dB", ge=0, le=300)] = 3.0
     cap: Annotated[float, arg("the most that a symbol carries", unit="bit/symbol", gt=0)] = 5.5547
+    min_snr_db: Annotated[
+        float | None, arg("SNR below which nothing is carried; none: there is no such", unit="dB", ge=-300, le=300)
+    ] = None
 
     def __call__(self, snr: Floats) -> Floats:
         """Return C_k [m]."""
-        return np.minimum(self.cap, shannon_capacity(snr / 10 ** (self.gap_db / 10)))
+        found = np.minimum(self.cap, shannon_capacity(snr / 10 ** (self.gap_db / 10)))
+        return found if self.min_snr_db is None else np.where(snr < 10 ** (self.min_snr_db / 10), 0.0, found)
 
 
 MODEMS: Final[dict[str, Any]] = {"shannon": Shannon, "waterfall": Waterfall, "gap": Gap, "nr": NewRadio}

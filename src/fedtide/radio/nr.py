@@ -39,6 +39,7 @@ _SMALL_SIZES: Final = np.array(
     ]
 )  # fmt: skip
 _LARGEST_SMALL: Final = 3824  # bit
+_NEVER: Final = 1e-15  # share of blocks that does not count
 
 
 class TransportBlock(NamedTuple):
@@ -113,7 +114,7 @@ class Ladder(NamedTuple):
 class Blocks(NamedTuple):
     """What becomes of transport blocks over some links [m]."""
 
-    capacity: Floats  # bit/symbol of a round; 0: nothing is sent
+    capacity: Floats  # bit/symbol of a round, without blocks that are sent anew; 0: nothing is sent
     size: Floats  # bits of a block
     rounds: Floats  # that a block takes on average
     first: Floats  # share of blocks that fail in their first round
@@ -167,8 +168,7 @@ class NewRadio:
     def achieved(self, snr: Floats, estimated_snr: Floats) -> Floats:
         """Return what links carry that are adapted to an estimate of their SNR [m]."""
         found = self.blocks(snr, estimated_snr)
-        lost = found.residual if self.acknowledged else 0.0
-        return np.asarray(found.capacity * (1 - lost) / found.rounds)
+        return np.asarray(found.capacity / found.rounds)
 
     def error(self, snr: Floats, estimated_snr: Floats | None = None, bits: Floats | None = None) -> Floats:
         """Return how likely packets of so many bits are lost, by default of one block [m]: 0 if blocks are acknowledged."""
@@ -195,15 +195,23 @@ class NewRadio:
 
     def _sent(self, ladder: Ladder, at: Ints, snr: Floats) -> Blocks:
         """Return what becomes of blocks of these MCS [m], numbers of the ladder."""
-        failed = np.stack([_block_errors(ladder, at, each) for each in self._heard(snr)])
-        return Blocks(ladder.capacity[at], ladder.size[at], 1 + failed[:-1].sum(axis=0), failed[0], failed[-1])
+        first = failed = _block_errors(ladder, at, self._heard(snr, 1))
+        rounds = np.ones(len(snr))
+        for k in range(2, 1 if self.harq == "none" else self.rounds + 1):
+            rounds, before = rounds + failed, failed
+            again = np.flatnonzero(before > _NEVER)
+            failed = np.zeros(len(snr))
+            failed[again] = _block_errors(ladder, at[again], self._heard(snr[again], k))
+        capacity = ladder.capacity[at]
+        capacity = capacity * (1 - failed) if self.acknowledged else capacity
+        return Blocks(capacity, ladder.size[at], rounds, first, failed)
 
-    def _heard(self, snr: Floats) -> list[Floats]:
-        """Return ln of the SNR that a receiver has after each round [m]."""
+    def _heard(self, snr: Floats, k: int) -> Floats:
+        """Return ln of the SNR that a receiver has after k rounds [m]."""
         with np.errstate(divide="ignore", over="ignore"):
-            if self.harq == "ir":  # mutual information adds up
-                return [np.log(snr), *(np.log(np.expm1(k * np.log1p(snr))) for k in range(2, self.rounds + 1))]
-            return [np.log(snr) + math.log(k) for k in range(1, (self.rounds if self.harq == "chase" else 1) + 1)]
+            if self.harq == "ir" and k > 1:  # mutual information adds up
+                return np.asarray(np.log(np.expm1(k * np.log1p(snr))))
+            return np.asarray(np.log(snr) + math.log(k))
 
 
 def _block_errors(ladder: Ladder, at: Ints, log_snr: Floats) -> Floats:

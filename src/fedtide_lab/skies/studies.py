@@ -8,6 +8,7 @@ of it alone switched on), which tests an explanation. Skies, arms, seeds and met
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fedtide.config import merge_nested
 from fedtide.studies import Study, make_study
@@ -61,18 +62,188 @@ def five_best(tables: Sequence[Standings]) -> list[str]:
     return sorted(worst, key=lambda name: worst[name])[:5]
 
 
+def _with(*trees: Tree) -> Tree:
+    found: Tree = {}
+    for tree in trees:
+        found = merge_nested(found, tree)
+    return found
+
+
+_NR: Tree = {"radio": {"modem": {"name": "nr"}}}
+_MACRO: Tree = _WORLD["macro"]
+
+
+_LOWEST_MCS_DB = -5.9  # from which on MCS 0 of the modem above is within its block error
+_NO_CAP = 1000.0  # bit/symbol
+
+
+def _gap(gap_db: float, cap: float = _NO_CAP, min_snr_db: float | None = None) -> Tree:
+    modem = {"name": "gap", "gap_db": gap_db, "cap": cap} | ({} if min_snr_db is None else {"min_snr_db": min_snr_db})
+    return {"radio": {"modem": modem}}
+
+
+def _twin(unit_seconds: float) -> Tree:
+    return _with(_NR, {"radio": {"channel": {"name": "drive_twin", "unit_seconds": unit_seconds}}})
+
+
+# Seven hexagons of 500 m. Each cell has a seventh of the symbols, so that a period has as many as everywhere else. Power control
+# makes up for 0.8 of the loss, with full power where it is that of a corner: P0 = 23 dBm - 10 log10(B/180 kHz) - 0.8 x 116.8 dB.
+_CELLS: Tree = _with(
+    _NR,
+    {
+        "radio": {
+            "num_symbols": 42_857,
+            "coverage": {
+                "name": "hex_grid",
+                "spacing": 866.0,
+                "path_loss": {"name": "log_distance", "sigma_db": 8.0},
+                "p0_dbm": -87.9,
+                "alpha": 0.8,
+                "margin_db": 3.0,
+            },
+        }
+    },
+)
+
+
+def _cells(**changes: Any) -> Tree:
+    return merge_nested(_CELLS, {"radio": {"coverage": changes}})
+
+
+_LEO: Tree = _with(
+    _NR,
+    {
+        "fleet": {"availability": "in_sight"},
+        "radio": {
+            "channel": {"name": "rician", "k_factor": 10.0},
+            "coverage": {
+                "name": "leo",
+                "walker": "80: 40/5/1",
+                "altitude_km": 2000.0,
+                "stations": [[78.23, 15.41], [-72.0, 2.53], [53.08, 8.8], [-46.53, 168.38]],
+                "min_elevation": 10.0,
+                "antenna_db": 30.0,
+                "unit_seconds": 3600.0,
+                "random_start": True,
+                "hold": True,
+            },
+        },
+    },
+)
 SKIES: tuple[World, ...] = (
-    World("paper", "The paper's cell, Shannon", "Rayleigh fading at 13 dB on average, log2(1 + SNR) bit/symbol", {}),
+    World("paper", "Paper's cell, Shannon", "Rayleigh fading at 13 dB on average, log2(1 + SNR) bit/symbol", {}),
+    World(
+        "paper-nr",
+        "Paper's cell, NR",
+        "the same links with a modem of 5G NR: MCS up to 64-QAM at a block error of 10 %, HARQ with incremental redundancy, 8 % "
+        "of overhead; nothing below the lowest MCS",
+        _NR,
+    ),
     World(
         "macro",
         "Macro cell, Shannon",
         "devices within 500 m: path loss 128.1 + 37.6 log10 d and 8 dB of shadowing under the Rayleigh fading",
-        _WORLD["macro"],
+        _MACRO,
         against="macro",
     ),
+    World("macro-nr", "Macro cell, NR", "the macro cell with that modem", _with(_MACRO, _NR), against="macro"),
+    World(
+        "cells",
+        "Seven cells, NR",
+        "seven hexagons of 500 m under one server, each with a seventh of the symbols: power control, and interference of those "
+        "picked in other cells, of which the server expects the mean and 3 dB more; a packet that meets more is lost",
+        _CELLS,
+        against="macro",
+    ),
+    World(
+        "drives",
+        "5G drives, NR",
+        "a synthetic twin of the drive tests of Raca et al. (MMSys 2020): some devices stand, most drive, and at times there is "
+        "no link; T_max is a minute",
+        _twin(60.0),
+    ),
+    World(
+        "leo",
+        "LEO, NR",
+        "40 satellites at 2,000 km in five planes over four ground stations; they send and receive in sight alone; T_max is an "
+        "hour",
+        _LEO,
+    ),
 )
-ARMS: tuple[World, ...] = ()
-_CODEC_ARMS: tuple[str, ...] = ()  # those in which a dense codec is asked, too
+ARMS: tuple[World, ...] = (
+    World(
+        "macro-cap",
+        "only the cap",
+        "Shannon's links, at most 5.55 bit/symbol (64-QAM)",
+        _with(_MACRO, _gap(0.0, 5.5547)),
+        against="macro",
+    ),
+    World(
+        "macro-gap",
+        "only a gap",
+        "Shannon's links with 3 dB less of SNR, and no cap",
+        _with(_MACRO, _gap(3.0)),
+        against="macro",
+    ),
+    World(
+        "macro-outage",
+        "only outage",
+        "Shannon's links, nothing below an SNR of -5.9 dB, where NR has its lowest MCS",
+        _with(_MACRO, _gap(0.0, min_snr_db=_LOWEST_MCS_DB)),
+        against="macro",
+    ),
+    World(
+        "macro-nr-once",
+        "no HARQ",
+        "blocks that fail are sent anew, without combining",
+        _with(_MACRO, _NR, {"radio": {"modem": {"name": "nr", "harq": "none"}}}),
+        against="macro-nr",
+    ),
+    World(
+        "macro-nr-256",
+        "256-QAM",
+        "MCS table 2, up to 7.41 bit/symbol before overhead",
+        _with(_MACRO, _NR, {"radio": {"modem": {"name": "nr", "table": 2}}}),
+        against="macro-nr",
+    ),
+    World(
+        "cells-quiet",
+        "no interference",
+        "cells do not hear each other",
+        _cells(interferes=False),
+        against="cells",
+    ),
+    World(
+        "cells-full-power",
+        "full power",
+        "no power control: everybody sends at 23 dBm",
+        _cells(p0_dbm=None),
+        against="cells",
+    ),
+    World(
+        "drives-frozen",
+        "links stand still",
+        "every link stays as it is at time 0",
+        _twin(1e-6),
+        against="drives",
+    ),
+    World(
+        "drives-shannon",
+        "drives, Shannon",
+        "the same SNRs, log2(1 + SNR) bit/symbol",
+        _with(_twin(60.0), {"radio": {"modem": {"name": "shannon"}}}),
+        against="drives",
+    ),
+    World(
+        "leo-in-sight",
+        "always in sight",
+        "satellites send and receive at all times, out of sight as at the end of their last pass",
+        _with(_LEO, {"fleet": {"availability": "always"}}),
+        against="leo",
+    ),
+)
+# Arms in which a dense codec is asked, too: what bits are worth
+_CODEC_ARMS: tuple[str, ...] = ("macro-cap", "macro-gap", "macro-outage", "cells-quiet")
 
 
 def sky_study(sky: World, seeds: Sequence[int] | None = None) -> Study:

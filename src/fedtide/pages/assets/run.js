@@ -5,12 +5,12 @@
   const F = fedtide, { make, byId } = F;
   const MARGIN = 40, AXIS = 22, SPANS = [12, 24, 48, 96];
   let runs, steps, same, colour, generation = 0;
-  const state = { step: 0, span: 0, from: 0, to: 1, order: "speed", timer: 0 };
+  const state = { step: 0, span: 0, from: 0, to: 1, order: F.data.runs.some((run) => run.groups) ? "group" : "speed", timer: 0 };
 
   // ---- what the page was told, as arrays -------------------------------------------------------------------------------
   function prepare(told, number) {
     const unpacked = (tree) => (tree ? Object.fromEntries(Object.entries(tree).map(([name, each]) => [name, F.unpack(each)])) : null);
-    const run = { ...told, number, cells: unpacked(told.cells), jobs: unpacked(told.jobs), picks: unpacked(told.picks), ages: unpacked(told.ages), labels: unpacked(told.labels) };
+    const run = { ...told, number, cells: unpacked(told.cells), jobs: unpacked(told.jobs), picks: unpacked(told.picks), ages: unpacked(told.ages), labels: unpacked(told.labels), interference: unpacked(told.interference) };
     const C = (run.C = run.columns.time.length), G = (run.G = run.row_size.length);
     run.uploads = new Uint32Array((C + 1) * G);
     for (let c = 0; c < C; c++) for (let g = 0; g < G; g++) run.uploads[(c + 1) * G + g] = run.uploads[c * G + g] + run.cells.picked[c * G + g] - run.cells.lost[c * G + g] - run.cells.silent[c * G + g];
@@ -79,12 +79,28 @@
     run.rowHeight = Math.max(3, Math.min(18, Math.floor(440 / run.G)));
     run.cellHeight = Math.max(3, Math.min(14, Math.floor(300 / run.G)));
     run.order = ordered(run);
-    run.place = new Array(run.G);
-    run.order.forEach((row, y) => { run.place[row] = y; });
+    run.place = new Array(run.G);  // where each row is, in rows from above; above every group is room for its name
+    run.heads = [];
+    const head = Math.ceil(13 / run.cellHeight), groups = grouped(run);
+    let y = 0;
+    run.order.forEach((row, at) => {
+      if (groups && (at === 0 || groups[row] !== groups[run.order[at - 1]])) { run.heads.push([y, groups[row]]); y += head; }
+      run.place[row] = y++;
+    });
+    run.rows = y;
+    run.rowAt = new Map(run.place.map((each, row) => [each, row]));
   }
+  // The cell or edge server of every row, if rows are in the order of these.
+  const grouped = (run) => (run.groups && (state.order === "group" || !run.fine) ? run.groups.rows : null);
+  const groupName = (run, group) => (group < 0 ? `no upload: ${run.groups.name} not known` : `${run.groups.name} ${group}`);
   function ordered(run) {
     const rows = [...run.row_size.keys()];
     if (state.order === "number" || !run.fine) return rows;
+    if (state.order === "group" && run.groups) {
+      const place = new Array(run.G), group = (row) => (run.groups.rows[row] < 0 ? Infinity : run.groups.rows[row]);
+      run.speed.forEach((row, at) => { place[row] = at; });
+      return rows.sort((a, b) => (group(a) === group(b) ? 0 : group(a) - group(b)) || place[a] - place[b]);
+    }
     if (state.order === "uploads") return rows.sort((a, b) => run.uploads[run.C * run.G + b] - run.uploads[run.C * run.G + a] || a - b);
     return run.speed.slice();
   }
@@ -130,7 +146,13 @@
   function rowNames(run, draw, height) {
     draw.font = font(10.5); draw.textAlign = "right"; draw.textBaseline = "middle"; draw.fillStyle = colour.soft;
     const every = Math.max(1, Math.ceil(11 / height));
-    run.order.forEach((row, at) => { if (at % every === 0) draw.fillText(run.fine ? String(row) : String(row + 1), MARGIN - 7, (at + 0.5) * height + 0.5); });
+    run.order.forEach((row, at) => { if (at % every === 0) draw.fillText(run.fine ? String(row) : String(row + 1), MARGIN - 7, (run.place[row] + 0.5) * height + 0.5); });
+    draw.textAlign = "left"; draw.textBaseline = "bottom"; draw.strokeStyle = colour.line; draw.lineWidth = 1;
+    const tall = Math.ceil(13 / run.cellHeight) * height;
+    for (const [y, group] of run.heads) {
+      draw.fillStyle = colour.ink; draw.fillText(groupName(run, group), MARGIN, y * height + tall - 1);
+      if (y) { draw.beginPath(); draw.moveTo(0, Math.round(y * height) + 1.5); draw.lineTo(MARGIN + inner(run), Math.round(y * height) + 1.5); draw.stroke(); }
+    }
   }
   function cursor(run, draw, height, at) {
     draw.fillStyle = colour.mark;
@@ -177,7 +199,7 @@
   function lastScore(run, c) { const at = c < 0 ? -1 : lastBefore(run.curve.index, run.columns.index[c]); return at < 0 ? null : run.curve.accuracy[at]; }
 
   const devices = {
-    title: "Devices", axis: true, rows: true, height: (run) => run.G * run.rowHeight + 2,
+    title: "Devices", axis: true, rows: true, height: (run) => run.rows * run.rowHeight + 2,
     words: (run) => `${run.fine ? "One row per device" : "Rows of devices, the fastest first"}: when it trained, waited, was away, and whether it was picked; the table below tells the aggregation in view`,
     legend: (run) => [
       ["bar", "train", run.jobs && run.jobs.done.some((each) => each >= 0) || !run.fine ? "training" : "training or waiting"], run.fine ? ["bar", "wait", "waiting for the server"] : null, awayKnown(run) ? ["bar", "away", "away"] : null,
@@ -301,12 +323,13 @@
   }
 
   const channel = {
-    title: "Channel, bit/symbol", axis: true, rows: true, height: (run) => run.G * run.cellHeight + 2,
+    title: "Channel, bit/symbol", axis: true, rows: true, height: (run) => run.rows * run.cellHeight + 2 + disturbedHeight(run),
     words: (run) => `Heat map of what each uplink carried at each aggregation, up to ${F.number(run.cells.capacity_max, 3)} bit/symbol; picked devices are marked`,
-    legend: (run) => [["gradient", "", `to ${F.number(state.scale, 3)}`], run.fine ? ["faded", "", "faded: not ready"] : null, run.fine ? ["dot", "mark", "picked"] : null, run.fine && lostKnown(run) ? ["cross", "lost", "outage"] : null],
+    legend: (run) => [["gradient", "", `to ${F.number(state.scale, 3)}`], run.fine ? ["faded", "", "faded: not ready"] : null, run.fine ? ["dot", "mark", "picked"] : null, run.fine && lostKnown(run) ? ["cross", "lost", "outage"] : null, run.interference ? ["bar", "lost", `below: interference over noise, ${run.interference.low} to ${run.interference.high} dB`] : null],
     back(run, draw, height) {
       const h = run.cellHeight, [first, last] = inView(run), thin = h > 5 ? 0.6 : 0;
       rowNames(run, draw, h);
+      disturbed(run, draw, height);
       clipped(run, draw, height, () => {
         const dots = new Path2D(), crosses = new Path2D();
         for (let c = first; c < last; c++) {
@@ -336,6 +359,7 @@
       const c = column(run), left = MARGIN + inner(run) + 12, most = run.right - 12 - 4, h = run.cellHeight;
       cursor(run, draw, height, x(run, steps[state.step].time));
       if (c < 0) return;
+      disturbedNow(run, draw, height, c, left);
       draw.font = font(10); draw.textAlign = "left"; draw.textBaseline = "middle";
       for (let row = 0; row < run.G; row++) {
         const at = c * run.G + row, y = run.place[row] * h, value = run.cells.capacity[at];
@@ -347,10 +371,47 @@
     },
     tip(run, row, time) {
       const c = nearest(run, time), at = c * run.G + row, value = run.cells.capacity[at];
+      if (row < 0) return [`cell ${-row - 1}`, disturbedWords(run, c, -row - 1), `at aggregation ${run.columns.index[c]}`];
       const what = run.cells.lost[at] ? "picked, and lost" : run.cells.silent[at] ? "picked, and silent" : run.cells.picked[at] ? "uploaded" : run.cells.ready[at] ? "ready, not picked" : "not ready";
       return [rowName(run, row), value ? `${F.fixed(((value - 1) / 254) * run.cells.capacity_max, 2)} bit/symbol at aggregation ${run.columns.index[c]}` : `not known at aggregation ${run.columns.index[c]}`, run.fine ? what : `${run.cells.picked[at]} uploads of ${run.cells.ready[at]} ready`];
     },
   };
+
+  // Interference that uploads met in every cell, below the channels: darker is more.
+  const CELL = 11, TOP = 18;  // px of a cell's row, and of what stands above these rows
+  const disturbedHeight = (run) => (run.interference ? TOP + run.interference.count * CELL : 0);
+  const decibels = (run, value) => run.interference.low + ((value - 1) / 254) * (run.interference.high - run.interference.low);
+  function disturbedWords(run, c, cell) {
+    const value = run.interference.level[c * run.interference.count + cell];
+    if (!value) return "nobody sent there";
+    return `interference ${F.fixed(decibels(run, value), 1)} dB over noise`;
+  }
+  function disturbed(run, draw, height) {
+    if (!run.interference) return;
+    const { count, level } = run.interference, top = height - count * CELL, [first, last] = inView(run);
+    draw.font = font(10.5); draw.textAlign = "left"; draw.textBaseline = "bottom"; draw.fillStyle = colour.ink; draw.fillText("interference in each cell, I/N", MARGIN, top - 2);
+    draw.textAlign = "right"; draw.textBaseline = "middle"; draw.fillStyle = colour.soft;
+    for (let cell = 0; cell < count; cell++) draw.fillText(String(cell), MARGIN - 7, top + (cell + 0.5) * CELL);
+    clipped(run, draw, height, () => {
+      for (let c = first; c < last; c++) {
+        const from = x(run, run.edge[c]), wide = x(run, run.edge[c + 1]) - from;
+        for (let cell = 0; cell < count; cell++) {
+          const value = level[c * count + cell], y = top + cell * CELL;
+          draw.fillStyle = colour.wait; draw.fillRect(from, y, wide - 0.6, CELL - 1);
+          if (value) { draw.globalAlpha = 0.12 + 0.88 * (value / 255); draw.fillStyle = colour.lost; draw.fillRect(from, y, wide - 0.6, CELL - 1); draw.globalAlpha = 1; }
+        }
+      }
+    });
+  }
+  function disturbedNow(run, draw, height, c, left) {
+    if (!run.interference) return;
+    const { count, level } = run.interference, top = height - count * CELL;
+    draw.font = font(10); draw.textAlign = "left"; draw.textBaseline = "middle"; draw.fillStyle = colour.soft;
+    for (let cell = 0; cell < count; cell++) {
+      const value = level[c * count + cell];
+      if (value) draw.fillText(`${Math.round(decibels(run, value)) || 0} dB`, left, top + (cell + 0.5) * CELL);
+    }
+  }
 
   const airtime = {
     title: "Airtime, symbols", axis: true, height: () => 96,
@@ -458,10 +519,10 @@
     note: () => "picked of those ready",
   };
   const holds = {
-    title: "Labels per device", detail: true, height: (run) => run.G * Math.max(4, Math.min(10, Math.floor(300 / run.G))) + 16, when: (run) => run.labels && !run.cellWidth,
+    title: "Labels per device", detail: true, height: (run) => run.rows * Math.max(4, Math.min(10, Math.floor(300 / run.G))) + 16, when: (run) => run.labels && !run.cellWidth,
     words: () => "Which labels each device holds, one row per device in the order of the timeline",
     over(run, draw, height, width) {
-      const { count, rows } = run.labels, h = (height - 16) / run.G, w = Math.min(22, (width - MARGIN) / count);
+      const { count, rows } = run.labels, h = (height - 16) / run.rows, w = Math.min(22, (width - MARGIN) / count);
       rowNames(run, draw, h);
       for (let row = 0; row < run.G; row++) {
         let most = 1;
@@ -525,10 +586,12 @@
   const tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
   document.body.append(tip);
   function hover(view, [px, py], event) {
-    const run = view.run, h = view.panel === channel ? run.cellHeight : run.rowHeight, y = Math.floor(py / h);
-    tip.hidden = px < MARGIN || px > MARGIN + inner(run) || y < 0 || y >= run.G;
+    const run = view.run, h = view.panel === channel ? run.cellHeight : run.rowHeight, below = view.panel === channel && run.interference ? Math.floor((py - (channel.height(run) - run.interference.count * CELL)) / CELL) : -1;
+    // Below the rows, those of cells count from -1 down.
+    const row = below >= 0 && below < run.interference.count ? -below - 1 : run.rowAt.get(Math.floor(py / h));
+    tip.hidden = px < MARGIN || px > MARGIN + inner(run) || row === undefined;
     if (tip.hidden) return;
-    tip.replaceChildren(...view.panel.tip(run, run.order[y], timeAt(run, px)).map((each) => make("div", null, each)));
+    tip.replaceChildren(...view.panel.tip(run, row, timeAt(run, px)).map((each) => make("div", null, each)));
     tip.style.left = `${Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8)}px`;
     tip.style.top = `${Math.min(event.clientY + 14, window.innerHeight - tip.offsetHeight - 8)}px`;
   }
@@ -558,8 +621,10 @@
     const [lost, silent, again] = ["lost", "silent", "retransmitted"].map((name) => new Set(c < 0 ? [] : run.columns[name][c]));
     const fate = (device) => (lost.has(device) ? "lost" : silent.has(device) ? "silent" : "arrived") + (again.has(device) ? ", sent once more" : "");
     if (c >= 0) for (let i = offset[c]; i < offset[c + 1]; i++) rows.push([String(picked[i]), String(age[i]), F.fixed(capacity[i], 2), F.number(symbols[i], 5), F.number(budget_bits[i], 6), F.number(sent_bits[i], 7), F.number(num_kept[i], 7), F.fixed(weight[i], 3), fate(picked[i])]);
+    const more = ["cell", "edge", "interference"].filter((name) => run.picks[name]);
+    rows.forEach((row, i) => { for (const name of more) { const value = run.picks[name][offset[c] + i]; row.push(name === "interference" ? (value > 0 ? F.fixed(10 * Math.log10(value), 1) : "none") : String(value)); } });
     if (!rows.length) { run.table.replaceChildren(make("p", { class: "soft" }, "Nobody uploaded.")); return; }
-    const made = F.table(["device", "age", "bit/symbol", "symbols", "bits granted", "bits sent", "elements kept", "weight", "update"], rows, "Uploads of the aggregation in view");
+    const made = F.table(["device", "age", "bit/symbol", "symbols", "bits granted", "bits sent", "elements kept", "weight", "update", ...more.map((name) => (name === "interference" ? "I/N, dB" : name))], rows, "Uploads of the aggregation in view");
     run.table.replaceChildren(made);
     if (run.columns.uploads[c] > rows.length) run.table.append(make("p", { class: "soft" }, `The first ${rows.length} of ${run.columns.uploads[c]} uploads.`));
   }
@@ -581,7 +646,7 @@
   const play = make("button", { type: "button", id: "play", "aria-label": "Play", "aria-pressed": "false", onclick: () => toggle() }, "▶");
   const button = (words, name, act) => make("button", { type: "button", "aria-label": name, onclick: () => { stop(); act(); } }, words);
   const span = make("select", { id: "span", onchange: () => { state.span = Number(span.value); state.to = state.from; refresh(); } });
-  const order = make("select", { id: "order", onchange: () => { state.order = order.value; refresh(true); } }, ...[["speed", "fastest first"], ["number", "by number"], ["uploads", "most uploads"]].map(([value, words]) => make("option", { value }, words)));
+  const order = make("select", { id: "order", onchange: () => { state.order = order.value; refresh(true); } }, ...[...[...new Set(F.data.runs.map((run) => run.groups && run.groups.name).filter(Boolean))].slice(0, 1).map((name) => ["group", `by ${name}`]), ["speed", "fastest first"], ["number", "by number"], ["uploads", "most uploads"]].map(([value, words]) => make("option", { value }, words)));
 
   // Step to a place; everything in view follows.
   function go(to, told = true) {
