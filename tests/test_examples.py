@@ -48,6 +48,7 @@ def test_every_example_is_tested() -> None:
         *("latency_deadline.py", "drift_power.py"),  # tests/policy/test_joint_decisions.py
         *("own_module.py", "compare.py", "experiment.yaml", "study.yaml"),
         *("codec.yaml", "codec-weights.yaml", "gamma.yaml", "shakespeare.yaml", "million.yaml"),
+        "edges.yaml",  # tests/test_edges.py
     }
 
 

@@ -17,7 +17,7 @@ from fedtide.parts.kinds import KINDS
 MADE = Path(__file__).parents[1] / "reference"
 ENTRIES = (
     ("Experiments", ("experiment", "Experiment", "plan", "Plan", "plans", "Plans", "simulate", "load", "Result")),
-    ("Studies", ("compare", "study", "StudyResult")),
+    ("Studies", ("compare", "study", "StudyResult", "race", "RaceResult")),
     ("For parts of your own", ("arg", "stream", "FedtideError")),
 )
 VALUES = (

@@ -6,6 +6,7 @@ simulate(e)       run it                                        -> Result
 load(folder)      read a run back                               -> Result
 compare({...})    named experiments on the same seeds, paired   -> StudyResult
 study(base, ...)  axes, variants, seeds                         -> StudyResult
+race({...})       the best of some candidates, with few runs    -> RaceResult
 
 What is offered here is imported when it is first asked for: `fedtide --help` needs none of it.
 """
@@ -24,6 +25,7 @@ if _TYPE_CHECKING:
     from fedtide.rng import stream
     from fedtide.runs.result import Result, load
     from fedtide.studies.plans import Plans, plans
+    from fedtide.studies.race import RaceResult, race
     from fedtide.studies.study import StudyResult, compare, study
     from fedtide.types import (
         Candidates,
@@ -57,6 +59,7 @@ __all__ = [
     "Memory",
     "Plan",
     "Plans",
+    "RaceResult",
     "Result",
     "Samples",
     "Selection",
@@ -72,6 +75,7 @@ __all__ = [
     "load",
     "plan",
     "plans",
+    "race",
     "simulate",
     "stream",
     "study",
@@ -88,6 +92,7 @@ __getattr__ = lazy_names(
         "rng": "stream",
         "runs.result": "Result load",
         "studies.plans": "Plans plans",
+        "studies.race": "RaceResult race",
         "studies.study": "StudyResult compare study",
         "types": "Candidates Clock Dataset Decision Grant Job Link Memory Samples Selection Shares Signal Tick Trained Work",
     },

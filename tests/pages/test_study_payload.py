@@ -84,7 +84,7 @@ def test_comparisons_are_those_of_study_show() -> None:
     made, results = studied({"a": 12, "b": 30, "c": 12})
     data = payload(study._results_page(made, results))
     for metric in ("mean_accuracy", "final_accuracy", "mean_train_loss"):
-        sign = -1 if metric in study.LOWER else 1
+        sign = -1 if metric in study.LOWER_IS_BETTER else 1
         expected = {row["variant"]: row for row in table_rows(made, results, metric) if row["against"]}
         (group,) = data["forest"]["groups"]
         assert [row["words"] for row in group["rows"]] == list(expected)
@@ -244,3 +244,23 @@ def test_without_scripts_there_is_a_table() -> None:
             found["verdict"],
         ]
     assert "style=" not in still
+
+
+def test_variants_that_differ_by_less_than_matters_say_so() -> None:
+    """In the table, in its JSON, on the page and in its lead; not where no margin is asked for, as in the laboratory."""
+    made, results = studied({"a": 12, "b": 12})
+    for seed, run in results["a"].items():
+        accuracy = run.column("test_accuracy") + (0.001 if seed % 2 else -0.001)
+        results["b"][seed] = dataclasses.replace(run, columns={**run.columns, "test_accuracy": accuracy})
+    row = table_rows(made, results, "mean_accuracy")[1]
+    assert (row["verdict"], row["within"]) == ("no difference above 0.01", 0.01)
+    assert table_rows(made, results, "mean_accuracy", margin=0.0005)[1]["verdict"] == "not resolved"
+    assert table_rows(made, results, "mean_accuracy", margin=0)[1]["verdict"] == "not resolved"
+    assert table_rows(made, results, "mean_train_loss")[1]["within"] is None
+    page = study._results_page(made, results)
+    assert "1 comparison: 1 no difference above 0.01." in page
+    assert payload(page)["forest"]["groups"][0]["rows"][0]["by"]["final_accuracy"]["verdict"] == row["verdict"]
+    pairs = list(zip(results["b"].values(), results["a"].values(), strict=True))
+    assert study._gain_row(pairs, "mean_accuracy")["verdict"] == "not resolved"
+    with pytest.raises(FedtideError, match="margin=-1 must be a number of at least 0"):
+        table_rows(made, results, "mean_accuracy", margin=-1)

@@ -88,6 +88,37 @@ def test_seeds_needed_would_indeed_resolve():
     assert width < difference.mean()
 
 
+@pytest.mark.parametrize("spread", [0.001, 0.004, 0.02])
+@pytest.mark.parametrize("num_seeds", [3, 5, 12])
+def test_a_difference_at_the_margin_passes_as_equivalent_in_5_percent_at_most(spread, num_seeds):
+    rng = np.random.default_rng(num_seeds)
+    at_margin = rng.normal(0.01, spread, (4000, num_seeds))
+    passed = [paired_difference(row, np.zeros(num_seeds), margin=0.01).within is not None for row in at_margin]
+    assert np.mean(passed) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 4000)
+
+
+@given(st.lists(numbers, min_size=2, max_size=8), st.floats(0.001, 2))
+def test_equivalence_is_that_the_90_percent_interval_is_within_the_margin(values, margin):
+    zeros = np.zeros(len(values))
+    found, narrow = paired_difference(values, zeros, margin=margin), paired_difference(values, zeros, 0.9)
+    assert (found.within == margin) == (-margin < narrow.low and narrow.high < margin)
+    assert found[:4] == paired_difference(values, zeros)[:4]  # the interval itself stays
+    if found.verdict.startswith("no difference above"):
+        assert found.low <= 0 <= found.high
+        assert found.seeds_needed is None
+
+
+def test_the_fourth_verdict():
+    """A resolved difference keeps its word, however small; what is asked for without a margin stays not resolved."""
+    small, none = [0.002, -0.001, 0.001, -0.002], [0.0] * 4
+    assert paired_difference(small, none, margin=0.01).verdict == "no difference above 0.01"
+    assert paired_difference(small, none).verdict == "not resolved"
+    assert paired_difference(small, none, margin=0.001).verdict == "not resolved"
+    above = paired_difference([0.003, 0.0031, 0.0032, 0.0033], none, margin=0.01)
+    assert (above.verdict, above.within) == ("higher", 0.01)
+    assert paired_difference([0.0], [0.0], margin=0.01).verdict == "not resolved"  # one seed shows nothing
+
+
 def test_one_seed_resolves_nothing():
     found = paired_difference([0.9], [0.1])
     assert found.verdict == "not resolved"

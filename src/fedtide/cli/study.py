@@ -133,8 +133,14 @@ def study_run(file: Path, store: Path, **work: Any) -> None:
     "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9.",
 )
 @_against_option
+@click.option(
+    "--margin",
+    type=float,
+    help="The smallest difference that matters. One that is shown to be smaller is called `no difference above` it. "
+    "Default: 0.01 of accuracies, none of other metrics; 0: none.",
+)
 @options.as_json
-def study_show(file: Path, store: Path, metric: str, against: str | None, as_json: bool) -> None:
+def study_show(file: Path, store: Path, metric: str, against: str | None, margin: float | None, as_json: bool) -> None:
     """Show every variant's mean, and its paired difference from another one with its interval.
 
     That is the one with the first value on the first axis (or the first variant), all else being equal; or see --against.
@@ -143,9 +149,9 @@ def study_show(file: Path, store: Path, metric: str, against: str | None, as_jso
 
     made, results = _finished(file, store)
     if as_json:
-        print_json(table_rows(made, results, metric, against))
+        print_json(table_rows(made, results, metric, against, margin))
     else:
-        _print_table(made, results, metric, against)
+        _print_table(made, results, metric, against, margin)
 
 
 @study.command("plot")
@@ -206,12 +212,14 @@ def study_paths(store: Path, as_json: bool) -> None:
     print_table(columns, rows, str(store))
 
 
-def _print_table(study: Study, results: SeedResults, metric: str, against: str | None = None) -> None:
+def _print_table(
+    study: Study, results: SeedResults, metric: str, against: str | None = None, margin: float | None = None
+) -> None:
     from fedtide.report.terminal import TableColumn
     from fedtide.studies.statistics import WHY, unknown_pairs_note
     from fedtide.studies.table import table_row_cells, table_rows
 
-    rows = table_rows(study, results, metric, against)
+    rows = table_rows(study, results, metric, against, margin)
     other = next((row["against_part"] for row in rows if row["against_part"]), "another")
     columns = [
         TableColumn("variant", wraps=True),

@@ -61,6 +61,10 @@ class Data(_Group):
     folder: Path | None = Field(None, description="where the set's official files lie (default: cache, then download)")
     num_train: Images | None = Field(None, description="use only so many training samples")
     num_test: Images | None = Field(None, description="use only so many test samples")
+    validation: Annotated[NotNegative, Field(le=0.9)] = Field(
+        0.0,
+        description="share of the training samples that is tested on instead of the test set, and held by no device",
+    )
     partition: Part = _part("shards", "who holds what; shards is the paper's non-i.i.d. setting")
     num_shards: Count = Field(200, description="label shards in all, dealt floor(num_shards/N) to each device")
     concentration: Annotated[Positive, Field(ge=1e-30)] = Field(

@@ -74,6 +74,13 @@ def _is_usual(e: Experiment) -> bool:
 
 def expected_dataset_size(e: Experiment, key: str) -> int | None:
     """Return `num_train` or `num_test` of an experiment, as far as its data set says; None if it does not."""
+    held, trained = e.data.validation, _size_without_validation(e, "num_train")
+    if not held:
+        return _size_without_validation(e, key)
+    return None if trained is None else round(trained * (held if key == "num_test" else 1 - held))
+
+
+def _size_without_validation(e: Experiment, key: str) -> int | None:
     wanted: int | None = getattr(e.data, key)
     ours, name = builtin_parts("data"), e.part("data").name
     if name in _OFFICIAL_SIZES:

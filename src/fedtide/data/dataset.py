@@ -51,6 +51,21 @@ def first_samples(whole: Dataset, num_train: int | None, num_test: int | None) -
     return whole._replace(train=train, test=test, owners=None if whole.owners is None else whole.owners[:num_train])
 
 
+def validation_split(whole: Dataset, share: float) -> Dataset:
+    """Return a data set that is tested on a share of its training samples, evenly spread over them; they leave the training."""
+    held = np.diff(np.floor(np.arange(len(whole.train.labels) + 1) * share)) > 0
+    if not held.any() or held.all():
+        raise FedtideError(
+            f"data.validation={share:g} of {len(held)} training samples leaves none to test or to train on; "
+            "give another share or more samples"
+        )
+    train, test = (
+        Samples(whole.train.images[part], whole.train.labels[part], whole.train.values) for part in (~held, held)
+    )
+    owners = None if whole.owners is None else whole.owners[~held]
+    return whole._replace(train=train, test=test, owners=owners)
+
+
 def dataset_in_turn(columns: Sequence[Sequence[Item]]) -> list[Item]:
     """Return the items of several lists, one of each in turn, so that the first ones are spread evenly over the lists."""
     nothing = object()

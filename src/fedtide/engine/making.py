@@ -15,7 +15,7 @@ from fedtide.codec.base import Codec
 from fedtide.config import Experiment
 from fedtide.core.memory_budget import require_memory
 from fedtide.core.yaml12 import shown
-from fedtide.data.dataset import checked_dataset
+from fedtide.data.dataset import checked_dataset, validation_split
 from fedtide.data.holdings import (
     Counted,
     Holdings,
@@ -87,9 +87,11 @@ def load_dataset(experiment: Experiment, say: Callable[[str], None] = say_nothin
     """Load the data set that an experiment names; a plan can do without the images."""
     made: Any = experiment_part(experiment, "data", run_say=say, run_images=images)
     loaded: Dataset = made.policy if isinstance(made, checks.Guarded) else made
-    if (name := experiment.part("data").name) in (ours := builtin_parts("data")):
-        return loaded
-    return checked_dataset(loaded, made.label + checks.source_place(registry.find_part("data", name, ours)))
+    if (name := experiment.part("data").name) not in (ours := builtin_parts("data")):
+        place = checks.source_place(registry.find_part("data", name, ours))
+        loaded = checked_dataset(loaded, made.label + place)
+    share = experiment.data.validation
+    return validation_split(loaded, share) if share else loaded
 
 
 def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:

@@ -272,7 +272,7 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
     memory |= uploads.memory
     state, sent, model = state._replace(devices=uploads.devices), dict(uploads.sent), state.models[state.version]
     weights: Floats = np.zeros(0)
-    edge = None if rules.edges is None else rules.edges.edge(rows.device, tick.time)
+    edge = None if rules.edges is None else edges_in_step(rules.edges, tick, rows, grant)
     if len(uploads.arriving):
         cohort = weigh(rules, state, rows, uploads.arriving, memory, tick.job)
         weights, aggregator, lent = cohort.weights, policy.aggregator, read_only(model)
@@ -311,6 +311,14 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
     return state, Info(
         tick, rows, grant, sent, uploads.arriving, weights, reported, again, keeps, None, granted, waiting, edge
     )
+
+
+def edges_in_step(edges: Hierarchical, tick: Tick, rows: Candidates, grant: Grant) -> Ints:
+    """Return the edge of every ready device [m]: where it is now, or where its upload was sent."""
+    edge = edges.edge(rows.device, tick.time, rows.cell)
+    if grant.cell is not None:
+        edge[grant.picked] = edges.edge(rows.device[grant.picked], tick.time, grant.cell)
+    return edge
 
 
 def weigh(

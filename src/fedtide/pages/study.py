@@ -30,11 +30,12 @@ from fedtide.pages.study_curves import (
     study_curves_family,
     study_curves_in_store,
 )
-from fedtide.studies.metrics import METRICS
+from fedtide.studies.metrics import LOWER_IS_BETTER, MARGINS, METRICS
 from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Study, cell_text, read_study
 from fedtide.studies.statistics import (
     CONFIDENCE,
+    EQUIVALENT,
     diverged_runs_note,
     half_width,
     mixed_pairs_note,
@@ -45,8 +46,7 @@ from fedtide.studies.store import Store
 from fedtide.studies.table import Reference, by_label, finite_table_value, table_references
 
 PARTS: Final = ("uPlot.iife.min.js", "common.js", "curves.js", "study.js")
-_ORDER: Final = ("holds", "gains", "contradicted", "loses", "not resolved", "no difference", "runs missing")
-LOWER: Final = ("mean_train_loss", "final_train_loss", "variation", "roughness")  # is better
+_ORDER: Final = ("holds", "gains", "contradicted", "loses", EQUIVALENT, "not resolved", "no difference", "runs missing")
 _GAIN_VERDICTS: Final = {"higher": "gains", "lower": "loses"}
 _BODY: Final = """<header><h1><bdi>{title}</bdi></h1><p class="lead">{lead}</p></header>
 <main id="main" class="study"><section id="forest" aria-label="Comparisons"></section>
@@ -94,7 +94,7 @@ def _results_page(study: Study, results: Mapping[str, Mapping[int, RunResult]], 
     compared = table_references(study)
     named = {places[label][0]: places[other.label][0] for label, other in compared.items() if other is not None}
     family = Family("study", study.name, "", curves, reference=named, commands=tuple(commands))
-    found = study_page_forest(family, 0, compared)
+    found = study_page_forest(family, 0, compared, MARGINS)
     done = sum(map(len, results.values()))
     lead = f"{len(curves)} variants, {done} of {len(study.runs)} runs. {count_page_verdicts(found)}"
     return forest_page(study.name, lead, [family], found)
@@ -168,10 +168,14 @@ def count_page_verdicts(found: Forest) -> str:
     rows = [row["by"][found.measures[0]]["verdict"] for group in found.groups for row in group["rows"] if row["by"]]
     what = "claim" if claims else "comparison"
     counts = Counter(claims or rows)
-    known = [verdict for verdict in _ORDER if counts[verdict]]
+    known = [verdict for order in _ORDER for verdict in sorted(counts) if _is_verdict(verdict, order)]
     words = ", ".join(f"{counts[each]} {each[:-1] if each[-1] == 's' and counts[each] > 1 else each}" for each in known)
     total = sum(counts.values())
     return f"{total} {what}{'s' * (total != 1)}: {words}." if counts else "Nothing to compare: there is one variant."
+
+
+def _is_verdict(verdict: str, kind: str) -> bool:
+    return verdict.startswith(kind) if kind == EQUIVALENT else verdict == kind
 
 
 def _places(study: Study) -> dict[str, tuple[str, str]]:
@@ -198,8 +202,16 @@ class Forest(NamedTuple):
     positive: str  # what a positive difference is
 
 
-def study_page_forest(family: Family, position: int, compared: Mapping[str, Reference | None]) -> Forest:
-    """Compare every variant of a study with its reference by every measure of all runs; one group per setting."""
+def study_page_forest(
+    family: Family,
+    position: int,
+    compared: Mapping[str, Reference | None],
+    margins: Mapping[str, float] = {},  # read only
+) -> Forest:
+    """Compare every variant of a study with its reference by every measure of all runs; one group per setting.
+
+    margins: by measure, the smallest difference that matters; without one, equivalence is not asked for.
+    """
     runs = {curve.label: curve.runs for curve in family.curves}
     measures = tuple(
         name
@@ -212,7 +224,7 @@ def study_page_forest(family: Family, position: int, compared: Mapping[str, Refe
         if reference is None:
             continue
         pairs = list(paired_results(curve.runs, runs[reference.label]).values())
-        found = {name: _gain_row(pairs, name) for name in measures}
+        found = {name: _gain_row(pairs, name, margins.get(name)) for name in measures}
         title, setting = f"Gain over {cut_curve_label(reference.text)}", cut_curve_label(curve.setting)
         group = groups.setdefault(
             (curve.setting, reference.text), {"text": title, "setting": setting, "rows": [], "verdicts": {}}
@@ -229,12 +241,13 @@ def study_page_forest(family: Family, position: int, compared: Mapping[str, Refe
     return Forest(measures, list(groups.values()), "better than the reference")
 
 
-def _gain_row(pairs: Sequence[Sequence[Any]], metric: str) -> dict[str, Any]:
+def _gain_row(pairs: Sequence[Sequence[Any]], metric: str, margin: float | None = None) -> dict[str, Any]:
     """Return the gain of the first of each pair over the second, with its interval, as plain data."""
     if not pairs:
         return {"verdict": "runs missing"}
-    measure, sign = METRICS[metric], -1 if metric in LOWER else 1
-    found = paired_difference([sign * measure(one) for one, _ in pairs], [sign * measure(other) for _, other in pairs])
+    measure, sign = METRICS[metric], -1 if metric in LOWER_IS_BETTER else 1
+    ours, theirs = ([sign * measure(pair[side]) for pair in pairs] for side in (0, 1))
+    found = paired_difference(ours, theirs, margin=margin)
     return {
         **finite_table_value(found._asdict()),
         "verdict": _GAIN_VERDICTS.get(found.verdict, found.verdict),

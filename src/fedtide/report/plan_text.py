@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedtide.report.plan import Plan
 
 PLAN_TITLE: Final = "Plan (nothing trained)"
+_EDGES_LISTED: Final = 12
 _CELLS_LISTED: Final = 10
 _PICKS_LISTED: Final = 30  # per aggregation; the others are counted
 
@@ -97,6 +98,9 @@ def _upload_facts(summary: Mapping[str, Any]) -> dict[str, str]:
         facts["silent"] = (
             f"{summary['silent']:,} of {summary['uploads']:,}: in outage, too weak to be heard, or out of energy"
         )
+    if (edges := summary.get("uploads_per_edge")) is not None:
+        listed = ", ".join(f"{count:,}" for count in edges[:_EDGES_LISTED]) + (", ..." if edges[_EDGES_LISTED:] else "")
+        facts["edge servers"] = f"{len(edges)}, with {listed} uploads; {summary['cloud_averages']:,} cloud averages"
     facts["devices never heard"] = _unheard_in_words(summary)
     facts["ages of scheduled devices"] = ages_in_words(summary["ages_of_picked"])
     facts["budget of an upload"] = _bits_in_words(budget)

@@ -7,12 +7,23 @@ from typing import TYPE_CHECKING
 from fedtide.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedtide.studies.metrics import METRICS, Reaching, amount_spent, counted_note, final_accuracy, mean_accuracy
+    from fedtide.studies.metrics import (
+        MARGINS,
+        METRICS,
+        Reaching,
+        amount_spent,
+        counted_note,
+        final_accuracy,
+        mean_accuracy,
+        metric_margin,
+    )
+    from fedtide.studies.propose import propose_candidates
     from fedtide.studies.results import RunResult
     from fedtide.studies.run import Outcome
     from fedtide.studies.spec import Study, make_study
     from fedtide.studies.statistics import (
         CONFIDENCE,
+        EQUIVALENT,
         FEWEST_SEEDS,
         POWER,
         WHY,
@@ -36,7 +47,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONFIDENCE",
+    "EQUIVALENT",
     "FEWEST_SEEDS",
+    "MARGINS",
     "METRICS",
     "POWER",
     "WHY",
@@ -60,22 +73,25 @@ __all__ = [
     "make_study",
     "mean_accuracy",
     "mean_band",
+    "metric_margin",
     "mixed_pairs_note",
     "mixed_seeds_note",
     "pair_paths_summary",
     "paired_difference",
     "paired_results",
+    "propose_candidates",
     "seeds_needed",
     "table_effect",
 ]
 
 __getattr__ = lazy_names(
     __name__,
-    metrics="METRICS Reaching amount_spent counted_note final_accuracy mean_accuracy",
+    metrics="MARGINS METRICS Reaching amount_spent counted_note final_accuracy mean_accuracy metric_margin",
+    propose="propose_candidates",
     results="RunResult",
     run="Outcome",
     spec="Study make_study",
-    statistics="CONFIDENCE FEWEST_SEEDS POWER WHY Band Comparison aligned_seeds curves_zigzag difference_band "
+    statistics="CONFIDENCE EQUIVALENT FEWEST_SEEDS POWER WHY Band Comparison aligned_seeds curves_zigzag difference_band "
     "diverged_runs_note half_width mean_band mixed_pairs_note mixed_seeds_note pair_paths_summary paired_difference "
     "paired_results seeds_needed",
     store="Store",

@@ -106,6 +106,17 @@ METRICS: Mapping[str, Metric] = {
     "variation": variation,
     "roughness": roughness,
 }
+LOWER_IS_BETTER: Final = ("mean_train_loss", "final_train_loss", "variation", "roughness")
+MARGINS: Final[Mapping[str, float]] = {"mean_accuracy": 0.01, "final_accuracy": 0.01}  # differences that matter
+
+
+def metric_margin(name: str, given: float | None = None) -> float | None:
+    """Return the smallest difference that matters: as given (0: none is asked for), or the metric's own, if it has one."""
+    if given is None:
+        return MARGINS.get(name)
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < math.inf:
+        raise FedtideError(f"margin={given!r} must be a number of at least 0, in the metric's unit; 0 asks for none")
+    return float(given) or None
 
 
 # What became of the uploads, and what was measured besides: metrics as others are, which not every run has.
@@ -244,3 +255,8 @@ def metric_named(name: str) -> Metric:
     if name not in (known := {**METRICS, **SHARES}):
         raise FedtideError(f"metric {name!r} is not known; use one of {', '.join(known)}, {_HELP}")
     return known[name]
+
+
+def metric_sign(name: str) -> int:
+    """Return 1 if more of a metric is better, -1 if less is."""
+    return -1 if name in LOWER_IS_BETTER or isinstance(metric_named(name), Reaching) else 1

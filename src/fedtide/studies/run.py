@@ -81,7 +81,15 @@ def _data_key(experiment: Experiment) -> str:
     files = registry.part_argument_files("data", name, args)
     contents: dict[str, str | None] = {each: user_code.user_file_digest(place) for each, place in files.items()}
     contents["data.folder"] = fetched_folder_digest(name, experiment.data.folder)
-    same = (name, args, filled, user_code.user_source_digest(name), str(user_code.user_code_folder()), contents)
+    same = (
+        name,
+        args,
+        filled,
+        experiment.data.validation,
+        user_code.user_source_digest(name),
+        str(user_code.user_code_folder()),
+        contents,
+    )
     return json.dumps(same, sort_keys=True, default=str)
 
 

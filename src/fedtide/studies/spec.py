@@ -95,7 +95,7 @@ def _check_name(name: Any) -> Any:
     return name
 
 
-def _seeds(given: Any) -> Sequence[int]:
+def checked_seeds(given: Any) -> Sequence[int]:
     """Return the seeds of a number (0 to it) or of a list."""
     remedy = "give a number of seeds, or a list of different ones from 0 on"
     if not isinstance(given, list):
@@ -119,7 +119,7 @@ class _File(BaseModel):
     variants: dict[Annotated[str, AfterValidator(_check_name)], dict[str, Any]] = Field(
         {}, description="names, each with the keys that differ; {} for none"
     )
-    seeds: Annotated[Any, AfterValidator(_seeds)] = range(1)
+    seeds: Annotated[Any, AfterValidator(checked_seeds)] = range(1)
 
 
 def make_study(
@@ -192,7 +192,7 @@ def side_by_side_study(
     """Make a study of named experiments; the seeds take the place of theirs."""
     for label in (name, *variants):
         _check_name(label)
-    return make_study(name, variants, _seeds(seeds), base)
+    return make_study(name, variants, checked_seeds(seeds), base)
 
 
 def _checked(tree: dict[str, Any]) -> _File:

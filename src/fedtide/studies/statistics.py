@@ -109,6 +109,8 @@ def pair_paths_summary(results: Iterable[RunResult]) -> str:
 
 CONFIDENCE = 0.95
 POWER = 0.8  # with which a stated number of seeds would resolve a difference
+EQUIVALENCE_LEVEL = 0.05  # of each of the two one-sided tests that show a difference to be within a margin
+EQUIVALENT = "no difference above"  # how such a verdict begins; the margin follows
 FEWEST_SEEDS = 3  # seeds; with fewer there is no interval worth drawing
 
 
@@ -132,15 +134,20 @@ class Comparison(NamedTuple):
     high: float
     num_seeds: int
     seeds_needed: int | None  # that would resolve it with POWER; None if it is resolved, or too little is known
+    within: float | None = (
+        None  # the margin that it does not exceed, by two one-sided tests; None: not asked, or not shown
+    )
 
     @property
     def verdict(self) -> str:
-        """`higher`, `lower`, `no difference` (the same on every seed) or `not resolved`."""
+        """`higher`, `lower`, `no difference` (the same on every seed), `no difference above m`, or `not resolved`."""
         if self.mean == self.low == self.high == 0:
             return "no difference"
         if self.low > 0:
             return "higher"
-        return "lower" if self.high < 0 else "not resolved"
+        if self.high < 0:
+            return "lower"
+        return "not resolved" if self.within is None else f"{EQUIVALENT} {self.within:g}"
 
 
 @functools.cache
@@ -273,14 +280,22 @@ def difference_band(
     return _band(x, one - other, mixed_pairs_note(pairs))
 
 
-def paired_difference(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Comparison:
-    """Compare two variants by a number per seed, a[i] and b[i] of the same seed."""
+def paired_difference(
+    a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE, margin: float | None = None
+) -> Comparison:
+    """Compare two variants by a number per seed, a[i] and b[i] of the same seed.
+
+    margin: the smallest difference that matters. A difference that is not resolved is then tested for equivalence: two
+    one-sided tests at 5 % each show it to be within (-margin, margin) if its 90 % interval is. None: not asked.
+    """
     difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
     n, mean = len(difference), float(np.mean(difference))
     width = 0.0 if n > 1 and np.all(difference == 0) else float(half_width(difference, confidence))
     resolved = abs(mean) > width or (mean == 0 and width == 0)
-    needed = None if resolved else seeds_needed(difference, confidence)
-    return Comparison(mean, mean - width, mean + width, n, needed)
+    narrow = width and float(half_width(difference, 1 - 2 * EQUIVALENCE_LEVEL))
+    within = margin if margin is not None and abs(mean) + narrow < margin else None
+    needed = None if resolved or within is not None else seeds_needed(difference, confidence)
+    return Comparison(mean, mean - width, mean + width, n, needed, within)
 
 
 def seeds_needed(

@@ -18,7 +18,7 @@ from fedtide.config import Experiment
 from fedtide.core.files import write_output
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
-from fedtide.studies.metrics import FATES, SHARES, Reaching, metric_named
+from fedtide.studies.metrics import FATES, SHARES, Reaching, metric_margin, metric_named
 from fedtide.studies.results import COLUMNS, IF_ABSENT, METRIC_PREFIX, RunResult, SeedResults
 from fedtide.studies.spec import Study, cell_text
 from fedtide.studies.statistics import (
@@ -97,9 +97,11 @@ def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
     return found
 
 
-def table_rows(study: Study, results: SeedResults, metric: str, against: str | None = None) -> list[dict[str, Any]]:
-    """Return one row per variant, as plain data; `against` as in `table_references`."""
-    measure = metric_named(metric)
+def table_rows(
+    study: Study, results: SeedResults, metric: str, against: str | None = None, margin: float | None = None
+) -> list[dict[str, Any]]:
+    """Return one row per variant, as plain data; `against` as in `table_references`, `margin` as in `metric_margin`."""
+    measure, margin = metric_named(metric), metric_margin(metric, margin)
     compared, even = table_references(study, against), aligned_seeds(results)
     table = []
     for label in study.labels:
@@ -130,7 +132,7 @@ def table_rows(study: Study, results: SeedResults, metric: str, against: str | N
         }
         if pairs and not row["reason"]:
             ours, theirs = ([measure(pair[side]) for pair in pairs] for side in (0, 1))
-            found = paired_difference(ours, theirs)
+            found = paired_difference(ours, theirs, margin=margin)
             told = finite_table_value(found._asdict())
             row |= {
                 "difference": told.pop("mean"),

@@ -3,7 +3,8 @@
   const { data, byId, make, drawing, label, table, fixed, short, number, percent, css, isDark, address, setAddress } = fedtide;
   const { forest, families } = data;
   const GOOD = ["holds", "gains"], BAD = ["contradicted", "loses"], TOLD = ["higher", "lower"], DOWN = ["contradicted", "loses", "lower"];
-  const kind = (verdict) => (GOOD.includes(verdict) ? "good" : BAD.includes(verdict) ? "bad" : TOLD.includes(verdict) ? "told" : "open");
+  const isSame = (verdict) => String(verdict).startsWith("no difference above");
+  const kind = (verdict) => (GOOD.includes(verdict) ? "good" : BAD.includes(verdict) ? "bad" : TOLD.includes(verdict) || isSame(verdict) ? "told" : "open");
   const sign = (value, digits = 4) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
   const METRICS = {
     mean_accuracy: "accuracy, averaged over the horizon", final_accuracy: "accuracy in the last tenth",
@@ -91,7 +92,7 @@
     }
     const mark = drawing("svg", { x: percentage(found.mean), y: "50%", overflow: "visible" });
     const resolved = kind(found.verdict) !== "open";
-    const path = found.low === null ? "M-4 -4l8 8m0 -8l-8 8" : DOWN.includes(found.verdict) ? "M-5.5 0l5.5 -5.5 5.5 5.5 -5.5 5.5z" : resolved ? "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z" : "M-4 -4h8v8h-8z";
+    const path = found.low === null ? "M-4 -4l8 8m0 -8l-8 8" : DOWN.includes(found.verdict) ? "M-5.5 0l5.5 -5.5 5.5 5.5 -5.5 5.5z" : resolved && !isSame(found.verdict) ? "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z" : "M-4 -4h8v8h-8z";
     mark.append(drawing("path", { class: resolved ? "mark full" : "mark", d: path }));
     svg.append(mark);
     return svg;

@@ -1,0 +1,245 @@
+"""How often races err, and what they cost: numbers only, nothing is trained (half a minute).
+
+    python benchmarks/race.py            # error rates of null races, then regret against runs
+    python benchmarks/race.py --optuna   # with Optuna's TPE and median pruning in the comparison (needs optuna)
+
+Numbers are drawn from results/league: 3 worlds, every method that never diverged, its mean accuracy over the horizon and over
+the first quarter of it, on the seeds that all have. A method's number on a new seed is its mean and one of its own residuals
+(what is left without the means of method and seed), with a little normal noise so that no two seeds are the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import stdtrit
+
+from fedtide.studies import Store, mean_accuracy
+from fedtide.studies.results import RunResult
+from fedtide.studies.sequential import worse_candidates
+
+Floats = npt.NDArray[np.float64]
+LEVEL, SEEDS, RACES, CANDIDATES, QUARTER = 0.05, 20, 1000, 20, 0.25
+JITTER = 0.2  # of a residual's deviation
+
+
+class World(NamedTuple):
+    """Methods' means [K] and residuals [K seeds], over the horizon and over its first quarter."""
+
+    mean: Floats
+    residual: Floats
+    short_mean: Floats
+    short_residual: Floats
+
+
+def short_accuracy(run: RunResult) -> float:
+    """Return the mean accuracy over the first quarter of the horizon."""
+    end = QUARTER * run.horizon
+    time = np.concatenate([[0.0], np.minimum(run.column("time"), end), [end]])
+    return float(np.concatenate([[run.chance], run.column("test_accuracy")]) @ np.diff(time) / end)
+
+
+def residuals(values: Floats) -> tuple[Floats, Floats]:
+    """Return means and what is left of them, as large as that of the true means would be."""
+    mean = values.mean(axis=1)
+    left = values - mean[:, None] - values.mean(axis=0) + values.mean()
+    return mean, left * math.sqrt(left.size / ((left.shape[0] - 1) * (left.shape[1] - 1)))
+
+
+def stored_worlds(folder: Path) -> list[World]:
+    """Read the worlds of the league."""
+    store = Store(folder)
+    found: dict[tuple[object, ...], dict[str, dict[int, RunResult]]] = defaultdict(lambda: defaultdict(dict))
+    for name in sorted(store.names()):
+        run = store.load(name)
+        tree = {key: value for key, value in run.experiment.items() if key != "seed"}
+        data, radio = tree.get("data", {}), tree.get("radio", {})
+        world = (str(data.get("name", "mnist")), radio.get("num_symbols", 300_000))
+        found[world][json.dumps(tree, sort_keys=True)][run.seed] = run
+    worlds = []
+    for methods in found.values():
+        kept = [
+            runs for runs in methods.values() if len(runs) > 3 and all(run.diverged is None for run in runs.values())
+        ]
+        if len(kept) < CANDIDATES:
+            continue
+        seeds = sorted(set.intersection(*map(set, kept)))
+        values, short = (
+            np.array([[measure(runs[seed]) for seed in seeds] for runs in kept])
+            for measure in (mean_accuracy, short_accuracy)
+        )
+        worlds.append(World(*residuals(values), *residuals(short)))
+    return worlds
+
+
+def draw(world: World, who: npt.NDArray[np.int64], seeds: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return new seeds of some methods, over the whole horizon and over its first quarter [k seeds]."""
+    column = rng.integers(world.residual.shape[1], size=(len(who), seeds))
+    noise = rng.normal(size=(len(who), seeds))
+    out = []
+    for mean, left in ((world.mean, world.residual), (world.short_mean, world.short_residual)):
+        own = left[who]
+        spread = own.std(axis=1, keepdims=True)
+        picked = np.take_along_axis(own, column, axis=1) + JITTER * spread * noise
+        out.append(mean[who, None] + picked / math.sqrt(1 + JITTER**2))
+    return out[0], out[1]
+
+
+# Null races: all candidates are equally good, so whoever is dropped is dropped wrongly.
+
+
+def raced(
+    values: Floats, level: float = LEVEL, alive: npt.NDArray[np.bool_] | None = None
+) -> tuple[npt.NDArray[np.bool_], int, int]:
+    """Race, looking after every seed; return who is left [K], the runs, and the seeds."""
+    alive, runs = np.ones(len(values), np.bool_) if alive is None else alive.copy(), 0
+    for n in range(1, values.shape[1] + 1):
+        runs += int(alive.sum())
+        for each in worse_candidates(values[:, :n], alive, level) if n > 1 else ():
+            alive[each] = False
+        if alive.sum() == 1:
+            break
+    return alive, runs, n
+
+
+def peeked(values: Floats) -> bool:
+    """Say whether the usual t test (Bonferroni over pairs), looked at after every seed from the third on, drops anybody."""
+    pairs = len(values) * (len(values) - 1)
+    for n in range(3, values.shape[1] + 1):
+        part = values[:, :n]
+        difference = part[:, None] - part
+        t = math.sqrt(n) * difference.mean(axis=2) / (difference.std(axis=2, ddof=1) + np.eye(len(values)))
+        if t.max() > stdtrit(n - 1, 1 - LEVEL / pairs):
+            return True
+    return False
+
+
+def null_races(worlds: list[World]) -> None:
+    """Print how often equal candidates are told apart."""
+    pools = [world.residual.ravel() for world in worlds]
+    noises: dict[str, Callable[[np.random.Generator, int], Floats]] = {
+        "normal": lambda rng, k: rng.normal(size=(k, SEEDS)) * rng.uniform(0.3, 3, (k, 1)),
+        "residuals of all methods of a world": lambda rng, k: rng.choice(pools[rng.integers(len(pools))], (k, SEEDS)),
+        "each method's own residuals": lambda rng, k: _own(worlds, rng, k),
+        "Student's t, 3 degrees": lambda rng, k: rng.standard_t(3, (k, SEEDS)),
+        "exponential less a constant (skewed)": lambda rng, k: np.vstack(
+            [np.zeros(SEEDS), rng.exponential(size=(k - 1, SEEDS)) - 1]
+        ),
+    }
+    print("| candidates | noise | race | usual t test after every seed |\n|---|---|---|---|")
+    for k in (2, 5, 20):
+        for name, noise in noises.items():
+            rng = np.random.default_rng(k)
+            drawn = [noise(rng, k) for _ in range(RACES)]
+            ours = np.mean([not raced(values)[0].all() for values in drawn])
+            print(f"| {k} | {name} | {ours:.3f} | {np.mean([peeked(values) for values in drawn]):.3f} |", flush=True)
+
+
+def _own(worlds: list[World], rng: np.random.Generator, k: int) -> Floats:
+    world = worlds[rng.integers(len(worlds))]
+    who = rng.choice(len(world.mean), k, replace=False)
+    return draw(world, who, SEEDS, rng)[0] - world.mean[who, None]
+
+
+# What a choice costs: the same surrogate, methods that do differ.
+
+
+def best_of_first_seed(full: Floats, short: Floats) -> tuple[int, float]:
+    return int(full[:, 0].argmax()), float(len(full))
+
+
+def fixed_seeds(full: Floats, short: Floats, seeds: int) -> tuple[int, float]:
+    return int(full[:, :seeds].mean(axis=1).argmax()), float(len(full) * seeds)
+
+
+def halving(full: Floats, short: Floats, first: int) -> tuple[int, float]:
+    """Successive halving over seeds: the better half goes on with twice as many."""
+    alive, seeds, runs = np.arange(len(full)), first, 0.0
+    while len(alive) > 1 and seeds <= full.shape[1]:
+        runs += len(alive) * (seeds if seeds == first else seeds - seeds // 2)
+        alive = alive[np.argsort(-full[alive, :seeds].mean(axis=1))[: math.ceil(len(alive) / 2)]]
+        seeds *= 2
+    seeds = min(seeds // 2, full.shape[1])
+    return int(alive[full[alive, :seeds].mean(axis=1).argmax()]), runs
+
+
+def race_of(full: Floats, short: Floats, quarter: bool = False, seeds: int = SEEDS) -> tuple[int, float]:
+    alive, cost = np.ones(len(full), np.bool_), 0.0
+    if quarter:
+        alive, runs, _ = raced(short[:, :8], LEVEL / 2)
+        cost = QUARTER * runs
+        if alive.sum() == 1:
+            return int(alive.argmax()), cost
+    alive, runs, n = raced(full[:, :seeds], LEVEL / (1 + quarter), alive)
+    return int(np.where(alive, full[:, :n].mean(axis=1), -math.inf).argmax()), cost + runs
+
+
+def tpe(full: Floats, short: Floats, budget: float) -> tuple[int, float]:
+    """Optuna's TPE over the choice, a fresh seed per trial, pruned by the median at a quarter of the horizon."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(
+        direction="maximize", sampler=optuna.samplers.TPESampler(seed=0), pruner=optuna.pruners.MedianPruner()
+    )
+    cost, number = 0.0, 0
+    while cost < budget:
+        trial = study.ask({"who": optuna.distributions.CategoricalDistribution(list(range(len(full))))})
+        who, seed = trial.params["who"], number % full.shape[1]
+        trial.report(short[who, seed], 0)
+        pruned = trial.should_prune()
+        cost, number = cost + (QUARTER if pruned else 1), number + 1
+        study.tell(trial, None if pruned else full[who, seed], state=optuna.trial.TrialState.PRUNED if pruned else None)
+    return int(study.best_params["who"]), cost
+
+
+def regrets(worlds: list[World], with_optuna: bool) -> None:
+    """Print regret and runs of several ways to choose."""
+    ways: dict[str, Callable[[Floats, Floats], tuple[int, float]]] = {
+        "best of seed 0": best_of_first_seed,
+        "3 seeds each": lambda full, short: fixed_seeds(full, short, 3),
+        "5 seeds each": lambda full, short: fixed_seeds(full, short, 5),
+        "10 seeds each": lambda full, short: fixed_seeds(full, short, 10),
+        "20 seeds each": lambda full, short: fixed_seeds(full, short, 20),
+        "successive halving from 1 seed": lambda full, short: halving(full, short, 1),
+        "successive halving from 3 seeds": lambda full, short: halving(full, short, 3),
+        "race, at most 20 seeds": race_of,
+        "race, a quarter of the horizon first": lambda full, short: race_of(full, short, quarter=True),
+    }
+    if with_optuna:
+        ways["Optuna TPE, median pruning, 60 runs"] = lambda full, short: tpe(full, short, 60)
+        ways["Optuna TPE, median pruning, 120 runs"] = lambda full, short: tpe(full, short, 120)
+    count = 100 if with_optuna else 600
+    head = ("runs", "mean regret", "regret above 0.01", "regret above 0.002")
+    print(f"\n| {count} times, {CANDIDATES} methods | {' | '.join(head)} |\n|{'---|' * 5}")
+    for name, way in ways.items():
+        rng, found = np.random.default_rng(7), []
+        for number in range(count):
+            world = worlds[number % len(worlds)]
+            who = rng.choice(len(world.mean), CANDIDATES, replace=False)
+            chosen, cost = way(*draw(world, who, SEEDS, rng))
+            found.append((world.mean[who].max() - world.mean[who][chosen], cost))
+        regret, cost = np.array(found).T
+        print(
+            f"| {name} | {cost.mean():.0f} | {regret.mean():.5f} | {(regret > 0.01).mean():.3f} | {(regret > 0.002).mean():.3f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--store", type=Path, default=Path("results/league"))
+    parser.add_argument("--optuna", action="store_true")
+    given = parser.parse_args()
+    stored = stored_worlds(given.store)
+    print(", ".join(f"{len(world.mean)} methods on {world.residual.shape[1]} seeds" for world in stored))
+    null_races(stored)
+    regrets(stored, given.optuna)

@@ -1,0 +1,459 @@
+"""A race: candidates run seed by seed, worse ones are dropped as soon as that is sure, and the winner is confirmed on fresh seeds."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtide import config
+from fedtide.config import Experiment
+from fedtide.core import faults
+from fedtide.core.yaml12 import shown, yaml_in_line
+from fedtide.errors import FedtideError
+from fedtide.parts.checks import checked_callback
+from fedtide.report.notebook import notebook_columns, notebook_frame
+from fedtide.studies import spec
+from fedtide.studies.metrics import UNCOUNTED, Reaching, metric_margin, metric_named, metric_sign
+from fedtide.studies.results import RunResult
+from fedtide.studies.run import Outcome, expected_run_work, run_study
+from fedtide.studies.sequential import anytime_margins, pair_level, within_margin, worse_candidates
+from fedtide.studies.spec import Given
+from fedtide.studies.statistics import EQUIVALENT, Comparison, paired_difference, pairs_on_shared_paths
+from fedtide.studies.store import Store
+from fedtide.studies.table import by_label, finite_table_value
+from fedtide.types import Floats, documented
+
+_BUDGET = re.compile(r"(\d+(?:\.\d*)?)\s*([smh])")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_NAMES = 60  # characters of a candidate without a name
+
+
+class RaceRow(NamedTuple):
+    """How one candidate did. Differences are from the leader, positive if the leader is better."""
+
+    candidate: str
+    outcome: str  # leader, tied, no difference above m, worse, diverged, failed, or target not reached
+    reason: str  # why it left the race; empty if it did not
+    fidelity: int  # in which it left, or came to: 0 is the first; the last one is the experiment itself
+    num_seeds: int  # that it ran there
+    mean: float | None  # of the metric, over these seeds
+    behind: float | None = None  # the leader's mean less its own, over the seeds of both
+    low: float | None = None  # its interval, which holds however often one looks, for all candidates at once
+    high: float | None = None
+
+
+@documented
+class RaceResult(NamedTuple):
+    """Who won a race, how sure that is, who left it when and why."""
+
+    name: str
+    metric: str
+    level: float  # the probability, at most, that the race drops one of the truly best
+    leader: str
+    rows: tuple[RaceRow, ...]  # of every candidate, in the order in which they were given
+    stopped: str  # why the race ended
+    against: str | None  # with what the leader was compared on fresh seeds; None: with nothing
+    confirmed: Comparison | None  # its gain there: positive is better, a plain 95 % interval
+    note: str  # what else is to be said of the fresh seeds
+    num_runs: int  # all of them, those that were in the store already too
+    seconds: float  # of one core that they took
+
+    @property
+    def tied(self) -> tuple[str, ...]:
+        """Who is still in the race beside the leader."""
+        return tuple(row.candidate for row in self.rows if not row.reason and row.candidate != self.leader)
+
+    @property
+    def eliminated(self) -> tuple[RaceRow, ...]:
+        """Who left the race."""
+        return tuple(row for row in self.rows if row.reason)
+
+    def table(self) -> Any:
+        """Return a row per candidate: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed."""
+        return notebook_frame(notebook_columns(row._asdict() for row in self.rows))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain data, for JSON."""
+        confirmed = self.confirmed and {
+            **finite_table_value(self.confirmed._asdict()),
+            "verdict": self.confirmed.verdict,
+        }
+        return {**self._asdict(), "rows": [row._asdict() for row in self.rows], "confirmed": confirmed}
+
+    def __repr__(self) -> str:
+        lines = [f"<{self.name}: {self.leader} leads in {self.metric}; {self.stopped}; {self.num_runs} runs"]
+        for row in self.rows:
+            mean = "" if row.mean is None else f"  {row.mean:.4f} on {row.num_seeds} seeds"
+            lines.append(f"  {row.candidate}{mean}  {row.reason or row.outcome}")
+        if self.confirmed is not None:
+            gain = self.confirmed
+            interval = f"{gain.mean:+.4f} ({gain.low:+.4f} to {gain.high:+.4f}; {gain.num_seeds} fresh seeds)"
+            lines.append(f"  against {self.against}: {interval} {gain.verdict}")
+        return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])]) + ">"
+
+
+class _Stage(NamedTuple):
+    """A fidelity: keys that make a run cheaper, and its seeds."""
+
+    keys: Mapping[str, Any]
+    seeds: Sequence[int]
+
+
+class _Budget(NamedTuple):
+    runs: float = math.inf
+    seconds: float = math.inf  # of one core
+
+
+@dataclass
+class _Race:
+    """A race under way. What it decides follows from the results in the store alone."""
+
+    name: str
+    entries: dict[str, Experiment]
+    stages: list[_Stage]
+    metric: str
+    margin: float | None
+    level: float
+    validation: float | None
+    run: Callable[..., Sequence[Outcome]]  # (study, store) -> failures
+    store: Store
+    values: list[dict[str, list[float]]] = field(default_factory=list)  # by fidelity and candidate; higher is better
+    out: dict[str, tuple[str, str, int]] = field(default_factory=dict)  # candidate -> outcome, reason, fidelity
+    num_runs: int = 0
+    seconds: float = 0.0
+    work: float = 0.0  # samples that these runs visit, about
+    stopped: str = ""
+
+    @property
+    def sign(self) -> int:
+        return metric_sign(self.metric)
+
+    @property
+    def alive(self) -> list[str]:
+        return [name for name in self.entries if name not in self.out]
+
+    @property
+    def stage(self) -> int:
+        """The last fidelity that has results."""
+        return max((number for number, found in enumerate(self.values) if any(found.values())), default=0)
+
+    @property
+    def stage_level(self) -> float:
+        return self.level / len(self.stages)
+
+    def matrix(self, number: int) -> tuple[Floats, Any]:
+        """Return the numbers of a fidelity, without those of who left it [K n], and who is in the race [K]."""
+        alive = np.array([name in self.alive for name in self.entries])
+        count = max((len(self.values[number][name]) for name in self.alive), default=0)
+        rows = [self.values[number][name] if name in self.alive else [math.nan] * count for name in self.entries]
+        return np.array(rows, np.float64), alive
+
+    def results(self, entries: Mapping[str, Experiment], seeds: Sequence[int]) -> dict[str, dict[int, RunResult]]:
+        """Do the runs that are missing; candidates whose run fails are out."""
+        study = spec.make_study(self.name, entries, seeds)
+        for failed in self.run(study, self.store):
+            if failed.exit_code == faults.MACHINE:
+                error = FedtideError(f"{failed.run.label}, seed {failed.run.experiment.seed}: {failed.reason}")
+                error.exit_code = failed.exit_code
+                raise error
+            reason = f"failed on seed {failed.run.experiment.seed}: {failed.reason}"
+            self.out.setdefault(failed.run.label, ("failed", reason, self.stage))
+        found = pairs_on_shared_paths(by_label(study, self.store))
+        took = [run.totals.get("seconds") for runs in found.values() for run in runs.values()]
+        known = [each for each in took if each is not None]  # not of a run that was stopped and went on
+        self.num_runs += len(took)
+        self.seconds += math.fsum(known) * len(took) / max(len(known), 1)
+        self.work += math.fsum(map(expected_run_work, study.runs))
+        return found
+
+    def expected_seconds(self, entries: Mapping[str, Experiment], count: int) -> float:
+        """Return what so many seeds of these would take, by what the runs so far took; 0 before the first."""
+        runs = spec.make_study(self.name, entries, [0]).runs if self.seconds else ()
+        return count * math.fsum(map(expected_run_work, runs)) * self.seconds / max(self.work, 1.0)
+
+    def at_fidelity(self, number: int) -> dict[str, Experiment]:
+        """Return those in the race as they run there."""
+        keys = config.nest(self.stages[number].keys)
+        held = {"data": {"validation": self.validation}} if self.validation else {}
+        return {name: config.experiment(self.entries[name], keys, held) for name in self.alive}
+
+    def step(self, number: int, seeds: Sequence[int]) -> None:
+        """Run some seeds of a fidelity, and drop who is worse."""
+        found = self.results(self.at_fidelity(number), seeds)
+        for name, runs in found.items():
+            for seed, run in runs.items() if name not in self.out else ():
+                self.values[number][name].append(self.sign * self.measured(name, seed, run, number))
+        if not self.alive:
+            first, (_, reason, _) = next(iter(self.out.items()))
+            raise FedtideError(
+                f"no candidate is left ({first}: {reason}); finished runs are kept: give others and race again"
+            )
+        values, alive = self.matrix(number)
+        names = list(self.entries)
+        for each, rival in worse_candidates(values, alive, self.stage_level).items():
+            gap = float(values[rival].mean() - values[each].mean())
+            reason = f"worse than {names[rival]} by {gap:.4f} after {values.shape[1]} seeds"
+            self.out[names[each]] = "worse", reason, number
+        if len(self.alive) == 1:
+            self.stopped = "one candidate is left"
+        elif number == len(self.stages) - 1 and self.margin is not None and self.alike(number).all():
+            self.stopped = f"those left differ from the leader by less than {self.margin:g}"
+
+    def measured(self, name: str, seed: int, run: RunResult, number: int) -> float:
+        """Return a run's number; who has none, or did not stay finite, is out."""
+        measure = metric_named(self.metric)
+        value = measure(run)
+        if run.diverged is not None:
+            self.out[name] = "diverged", f"diverged on seed {seed} at time {run.diverged:g}", number
+        elif math.isnan(value):
+            if not isinstance(measure, Reaching) or measure.reason([run]) in UNCOUNTED.values():
+                why = (
+                    measure.reason([run]) if isinstance(measure, Reaching) else "let runs measure it, or choose another"
+                )
+                raise FedtideError(f"metric {self.metric} is not known of {name}: {why}")
+            reason = f"does not reach {measure.accuracy:g} on seed {seed}"
+            self.out[name] = "target not reached", reason, number
+        return value
+
+    def leader(self) -> str:
+        found = self.values[self.stage]
+        return max(self.alive, key=lambda name: float(np.mean(found[name])) if found[name] else -math.inf)
+
+    def alike(self, number: int) -> Any:
+        """Return whether each of those left is shown to be within the margin of the leader."""
+        values, alive = self.matrix(number)
+        place = list(self.entries).index(self.leader())
+        found = within_margin(values, alive, place, self.stage_level, self.margin or 0.0)
+        return found[alive]
+
+    def rows(self) -> tuple[RaceRow, ...]:
+        leader = self.leader()
+        alike = dict(zip(self.alive, self.alike(self.stage), strict=True)) if self.margin is not None else {}
+        return tuple(self._row(name, leader, bool(alike.get(name))) for name in self.entries)
+
+    def _row(self, name: str, leader: str, alike: bool) -> RaceRow:
+        within = f"{EQUIVALENT} {self.margin:g}" if alike else "tied"
+        outcome, reason, number = self.out.get(name, ("leader" if name == leader else within, "", self.stage))
+        own, best = self.values[number][name], self.values[number][leader]
+        count = min(len(own), len(best))
+        mean = self.sign * float(np.mean(own)) if own and np.isfinite(own).all() else None
+        row = RaceRow(name, outcome, reason, number, len(own), mean)
+        if name == leader or not count or mean is None:
+            return row
+        gap, width = anytime_margins(
+            np.array([best[:count], own[:count]]), pair_level(self.stage_level, len(self.entries))
+        )
+        ends = finite_table_value({"low": float(gap[0, 1] - width[0, 1]), "high": float(gap[0, 1] + width[0, 1])})
+        return row._replace(behind=float(gap[0, 1]), **ends)
+
+    def so_far(self) -> RaceResult:
+        left = f"{len(self.alive)} of {len(self.entries)} candidates are left"
+        rows, taken = self.rows(), (self.num_runs, self.seconds)
+        return RaceResult(
+            self.name, self.metric, self.level, self.leader(), rows, self.stopped or left, None, None, "", *taken
+        )
+
+    def confirmed(self, found: RaceResult, against: str, seeds: Sequence[int]) -> RaceResult:
+        """Compare the leader with another candidate on fresh seeds and on the test set, as the experiments are."""
+        pair = {name: self.entries[name] for name in dict.fromkeys((found.leader, against))}
+        runs = self.results(pair, seeds)
+        lost = [
+            f"{name} {self.out[name][1]}"
+            for name in pair
+            if self.out.get(name, ("",))[0] == "failed" and not runs[name]
+        ]
+        lost += [
+            f"{name} diverged on the fresh seed {seed}"
+            for name, each in runs.items()
+            for seed, run in each.items()
+            if run.diverged is not None
+        ]
+        told = found._replace(num_runs=self.num_runs, seconds=self.seconds)
+        shared = [seed for seed in seeds if all(seed in each for each in runs.values())]
+        measure = metric_named(self.metric)
+        numbers = [[self.sign * measure(runs[name][seed]) for seed in shared] for name in pair]
+        if len(pair) == 2 and shared and not np.isnan(numbers).any():
+            gain = paired_difference(numbers[0], numbers[1], margin=self.margin)
+            return told._replace(against=against, confirmed=gain, note="; ".join(lost))
+        if np.isnan(numbers).any():
+            lost.append(f"not every fresh seed has a {self.metric}, so nothing is compared on them")
+        return told._replace(note="; ".join(lost))
+
+
+def race(
+    candidates: Mapping[str, Any] | Sequence[Any],
+    *,
+    base: Given = {},  # noqa: B006  # read only
+    seeds: int | Sequence[int] = 20,
+    fidelities: Sequence[Mapping[str, Any]] = (),
+    budget: int | str | None = None,
+    metric: str = "mean_accuracy",
+    margin: float | None = None,
+    level: float = 0.05,
+    validation: float | None = 0.1,
+    confirm: int = 5,
+    against: str | None = None,
+    block: int = 1,
+    name: str = "race",
+    store: Path | str | None = None,
+    workers: int = 1,
+    backend: str | None = None,
+    address: str | None = None,
+    on_done: Callable[[Outcome], None] | None = None,
+    on_step: Callable[[RaceResult], None] | None = None,
+) -> RaceResult:
+    """Find the best of some candidates with few runs: paired seeds, one after another, and worse candidates leave early.
+
+    candidates: names, each with the keys that differ from `base`; a list of such keys; or a grid (keys, each with a list of
+    values). seeds: how many at most, or which. fidelities: cheaper versions to begin with, each a mapping of keys, as
+    `{"timeline.horizon": 2.5, "seeds": 6}`; the experiment itself comes last. budget: runs (a number) or time of one core
+    (`20m`), with those that confirm. metric, margin: as in `StudyResult.table`; the race ends when all that are left are
+    shown to be within the margin. level: the probability, at most, of dropping one of the truly best, however often one looks,
+    if paired differences are about normal. validation: the share of the training samples on which the race is decided (0: the
+    test set); the winner is confirmed on the test set, on `confirm` fresh seeds, against the candidate `against` (None: the
+    first one, or the runner-up if that wins). block: seeds between two decisions. store: a folder of results; stopped and
+    called again, the race goes on and decides the same. workers, backend (local, dask, here), address: as for studies.
+    on_done is called with every run, on_step with the standing after every decision.
+    """
+    entries = _entries(candidates, base, name)
+    listed = list(spec.checked_seeds(spec.listed_seeds(seeds)))
+    _check(entries, listed, level, validation, confirm, against, block)
+    limit = _budget(budget)
+    how: dict[str, Any] = {"backend": backend or ("local" if workers > 1 else "here"), "address": address}
+    how |= {"workers": workers, "on_done": checked_callback("on_done", on_done) or (lambda _: None)}
+    tell = checked_callback("on_step", on_step) or (lambda _: None)
+    stages = [_stage(each, listed) for each in fidelities] + [_Stage({}, listed)]
+    with kept_results(store) as kept:
+        state = _Race(
+            name, entries, stages, metric, metric_margin(metric, margin), level, validation,
+            lambda study, results: run_study(study, results, **how), kept,
+        )  # fmt: skip
+        _run_stages(state, limit, block, confirm, tell)
+        found = state.so_far()
+        if confirm:
+            other = against or next(iter(entries))
+            fresh = range(max(listed) + 1, max(listed) + 1 + confirm)
+            found = state.confirmed(found, _runner_up(found) if other == found.leader else other, fresh)
+        return found
+
+
+def _run_stages(state: _Race, limit: _Budget, block: int, confirm: int, tell: Callable[[RaceResult], None]) -> None:
+    """Run fidelity after fidelity, seeds after seeds, until the race is decided or the budget is used up."""
+    reserved = confirm * min(2, len(state.entries))  # runs
+    for number, stage in enumerate(state.stages):
+        state.values.append({name: [] for name in state.entries})
+        for start in range(0, len(stage.seeds), block):
+            if state.stopped:
+                return
+            seeds = stage.seeds[start : start + block]
+            need = len(state.alive) * len(seeds) + reserved
+            pair = {name: state.entries[name] for name in state.alive[:2]}
+            seconds = state.expected_seconds(state.at_fidelity(number), len(seeds)) + state.expected_seconds(
+                pair, confirm
+            )
+            if state.num_runs + need > limit.runs or state.seconds + seconds > limit.seconds:
+                if not state.num_runs:
+                    raise FedtideError(
+                        f"budget={limit.runs:g} runs: one seed of {len(state.alive)} candidates and {reserved} runs that confirm "
+                        f"need {need}; raise it, or give fewer candidates or confirm=0"
+                    )
+                state.stopped = "the budget is used up"
+                return
+            state.step(number, seeds)
+            tell(state.so_far())
+    state.stopped = state.stopped or f"all {len(state.stages[-1].seeds)} seeds are used"
+
+
+def _runner_up(found: RaceResult) -> str:
+    """Return who came closest to the leader: of those still in the race, else of those dropped as worse; or the leader itself."""
+    others = [row for row in found.rows if row.behind is not None]
+    last = sorted(others, key=lambda row: (bool(row.reason), -row.fidelity, -row.num_seeds, row.behind))
+    return last[0].candidate if last else found.leader
+
+
+def _entries(candidates: Any, base: Given, name: str) -> dict[str, Experiment]:
+    """Return every candidate as an experiment, by its name."""
+    if isinstance(candidates, Mapping) and candidates and all(isinstance(each, list) for each in candidates.values()):
+        grid = spec.cross_study(name, spec.given_base(base), candidates, {}, 1)
+        return {run.label: run.experiment for run in grid.runs}
+    if isinstance(candidates, (list, tuple)):
+        texts = [yaml_in_line(each).strip("{}")[:_NAMES] if isinstance(each, Mapping) else "" for each in candidates]
+        named = {
+            text if text and texts.count(text) == 1 else f"candidate {number}": each
+            for number, (text, each) in enumerate(zip(texts, candidates, strict=True))
+        }
+    else:
+        named = candidates
+    if not isinstance(named, Mapping) or not named:
+        raise FedtideError(
+            f"candidates={shown(candidates)} names nobody: give {{'name': {{keys}}}}, a list of keys, or keys with lists of values"
+        )
+    variants = {label: spec.given_base(each) for label, each in named.items()}
+    study = spec.side_by_side_study(name, variants, 1, spec.given_base(base))
+    first: dict[str, str] = {}
+    for run in study.runs:
+        if first.setdefault(run.name, run.label) != run.label:
+            raise FedtideError(f"{shown(first[run.name])} and {shown(run.label)} are the same experiment; keep one")
+    return {run.label: run.experiment for run in study.runs}
+
+
+def _stage(given: Any, seeds: Sequence[int]) -> _Stage:
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise FedtideError(f"the fidelity {shown(given)} is no mapping: give keys, such as {{'timeline.horizon': 2.5}}")
+    keys = {key: value for key, value in given.items() if key != "seeds"}
+    count = given.get("seeds", len(seeds))
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= len(seeds):
+        raise FedtideError(f"seeds={shown(count)} of a fidelity must be a whole number from 1 to {len(seeds)}")
+    return _Stage(keys, seeds[:count])
+
+
+def _check(
+    entries: Mapping[str, Any],
+    seeds: Sequence[int],
+    level: Any,
+    validation: Any,
+    confirm: Any,
+    against: Any,
+    block: Any,
+) -> None:
+    """Raise if a race cannot be as it is asked for."""
+    for what, value, least in (("confirm", confirm, 0), ("block", block, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise FedtideError(f"{what}={shown(value)} must be a whole number of at least {least}")
+    if isinstance(level, bool) or not isinstance(level, float) or not 0 < level < 0.5:
+        raise FedtideError(f"level={shown(level)} must be between 0 and 0.5: how often a best one may be dropped")
+    if validation is not None and (isinstance(validation, bool) or not isinstance(validation, (int, float))):
+        raise FedtideError(f"validation={shown(validation)} must be a share of the training samples, or None")
+    if against is not None and against not in entries:
+        raise FedtideError(
+            f"against={shown(against)} is no candidate; there are {', '.join(map(repr, list(entries)[:6]))}"
+        )
+
+
+def _budget(given: Any) -> _Budget:
+    """Return a budget of runs or of core-seconds."""
+    if given is None:
+        return _Budget()
+    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        return _Budget(runs=given)
+    found = _BUDGET.fullmatch(given.strip()) if isinstance(given, str) else None
+    if found is None or float(found[1]) == 0:
+        raise FedtideError(
+            f"budget={shown(given)} must be a number of runs, or the time of one core such as 90s, 20m, 1.5h"
+        )
+    return _Budget(seconds=float(found[1]) * _SECONDS[found[2]])
+
+
+@contextlib.contextmanager
+def kept_results(store: Path | str | None) -> Iterator[Store]:
+    """Give a store, which is gone afterwards if it was not named."""
+    with tempfile.TemporaryDirectory(prefix="fedtide-", ignore_cleanup_errors=True) as aside:
+        yield Store(Path(aside if store is None else store))
