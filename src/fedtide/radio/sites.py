@@ -38,6 +38,7 @@ MOST_SITES = 1000
 _PATH_LOSSES = ("log_distance", "uma", "umi")
 _BLOCK_HZ = 180e3  # of a resource block of 12 subcarriers of 15 kHz: M counts these, whatever the spacing (2^mu M_RB)
 _SAMPLE = 10_000  # devices of which the expected interference is the mean; of a larger fleet, the first ones
+_MOST_HEARD_KEPT = 2**20  # devices x cells of which that is kept between ticks; of more it is worked out again
 _AT_ONCE = 2**16  # devices whose losses to all cells are held together
 
 
@@ -205,7 +206,10 @@ class _Sites:
         """Return I/N at every cell [c] if these devices [r] send for these shares of its time: sum_k share_k P_k g_kc / N."""
         if not self.interferes or not len(device):
             return np.zeros(self.num_cells)
-        heard = self._heard(seed, device, np.full(len(device), time))
+        if self.link.speed or self.num_devices * self.num_cells > _MOST_HEARD_KEPT:
+            heard = self.heard(seed, device, np.full(len(device), time))
+        else:
+            (heard,) = propagation.propagation_per_device(_heard_standing, seed, device, self.num_devices, self)
         return np.asarray((heard * share).sum(axis=1))
 
     def expected_interference(self, seed: int, device: Ints, time: Floats) -> Floats:
@@ -281,7 +285,7 @@ class _Sites:
         kept = self.num_devices if self.num_devices <= MOST_POSITIONS_KEPT else None
         return Served(*propagation.propagation_per_device(_standing, seed, device, kept, self))
 
-    def _heard(self, seed: int, device: Ints, time: Floats) -> Floats:
+    def heard(self, seed: int, device: Ints, time: Floats) -> Floats:
         """Return P_k g_kc / N of devices at every cell but their own [c m]."""
         losses = self.losses(seed, device, *self.position(seed, device, time))
         own, everyone = losses.argmin(axis=0), np.arange(len(device))
@@ -298,6 +302,11 @@ def _standing(seed: int, device: Ints, sites: _Sites) -> tuple[Ints, Floats]:
         losses = sites.losses(seed, some, *sites.position(seed, some, np.zeros(len(some))))
         found.append((losses.argmin(axis=0), losses.min(axis=0)))
     return np.concatenate([cell for cell, _ in found]), np.concatenate([loss for _, loss in found])
+
+
+def _heard_standing(seed: int, device: Ints, sites: _Sites) -> tuple[Floats]:
+    """Return what cells hear of devices that stand [c m]."""
+    return (sites.heard(seed, device, np.zeros(len(device))),)
 
 
 @functools.lru_cache(maxsize=4)  # SNR, cell and expected interference of a tick are asked for one after the other
