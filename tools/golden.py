@@ -68,6 +68,11 @@ SINGLE: dict[str, str] = {
     "work": "learning.work=uniform_epochs|policy.aggregator=fednova",
     "gilbert": "radio.channel=gilbert_elliott",
     "waterfall": "radio.modem=waterfall",
+    "leo": "radio.coverage={name: leo, unit_seconds: 3600}|fleet.availability=in_sight|timeline.horizon=8",
+    "leo-buffered": "radio.coverage={name: leo, unit_seconds: 3600, hold: true, random_start: true}|fleet.availability=in_sight"
+    "|timeline.name=buffered|timeline.buffer_size=3|timeline.horizon=8",
+    "react-leo-battery": "radio.coverage={name: leo, unit_seconds: 3600}|fleet.availability=in_sight|fleet.absent=fetch"
+    "|fleet.battery_joules=10|fleet.harvest_joules=4|fleet.joules_per_sample=0.01|radio.downlink=unicast|timeline.horizon=8",
     "N100": "fleet.num_devices=100|policy.limit=30|data.num_train=2000|data.num_shards=200|timeline.horizon=1",
     "N3000": "fleet.num_devices=3000|policy.limit=30|data.partition=virtual_labels|timeline.horizon=1",
     "N20000": "fleet.num_devices=20000|policy.limit=30|data.partition=virtual_labels|timeline.horizon=1",
@@ -96,7 +101,7 @@ def cases() -> dict[str, list[str]]:
             "policy.age_base=0.846",
         ]
     small = ["data.name=synthetic", "data.num_train=4000", "data.num_test=200", "learning.model=softmax"]
-    for name in ("paper", "macro_cell", "walking", "iot_battery", "phones", "cross_silo"):
+    for name in ("paper", "macro_cell", "walking", "iot_battery", "phones", "cross_silo", "leo"):
         found[f"scenario-{name}"] = [f"scenario={name}", *small]
     return found
 

@@ -252,6 +252,7 @@ def _plan_summary(system: System, rows: list[dict[str, Any]], ledger: Ledger, tr
         "largest_capacity_gap": float(max(gaps)) if gaps else None,
         "joules": None if training is None or not granted else ledger.joules,
         "joules_of_training": training if granted else None,
+        **({} if ledger.co2_grams is None else {"co2_grams": ledger.co2_grams}),
         "ledger": ledger._asdict() if granted else None,
         **({"cells": _cells(system, granted)} if system.num_cells > 1 else {}),
         **({} if system.edges is None else _edge_summary(system.edges, rows, granted)),

@@ -168,6 +168,8 @@ def _cost_facts(experiment: Experiment, summary: Mapping[str, Any]) -> dict[str,
         training = summary["joules_of_training"]
         sending = ("at most " if used is None else "") + _number(summary["joules"] - training)
         facts["energy"] = f"{_number(summary['joules'])} J: {_number(training)} training, {sending} sending"
+    if "co2_grams" in summary:
+        facts["CO2"] = f"{_number(summary['co2_grams'])} g"
     return facts
 
 
