@@ -283,8 +283,12 @@ def test_large_fleets_are_not_kept_and_have_the_same_numbers(monkeypatch: pytest
 
     def answers() -> list[Any]:
         return [
-            [each(1, some, time).tolist(), each.cell(1, some, time).tolist(), each.power(1, some, time).tolist()]
-            + each.interference(1, some, 5.0, np.array([0.5, 0.7, 0.1])).tolist()
+            [
+                each(1, some, time).tolist(),
+                each.cell(1, some, time).tolist(),
+                each.power(1, some, time).tolist(),
+                *each.interference(1, some, 5.0, np.array([0.5, 0.7, 0.1])).tolist(),
+            ]
             for each in grids
         ]
 
