@@ -1,4 +1,4 @@
-"""Hashes of 131 small runs, compared with tools/golden.json: shows whether a change keeps every bit. About 15 seconds.
+"""Hashes of 134 small runs, compared with tools/golden.json: shows whether a change keeps every bit. About 15 seconds.
 
 python tools/golden.py [NAME ...]    runs these cases (default: all), lists what differs, exits with 1 if anything does
 python tools/golden.py --write       stores the hashes anew
@@ -50,6 +50,9 @@ SINGLE: dict[str, str] = {
     "downlink-unicast": "radio.downlink=unicast|radio.symbol_rate=1000000",
     "energy": "fleet.joules_per_sample=0.001|radio.joules_per_symbol=0.0001|radio.symbol_rate=1000000",
     "cmos": "fleet.energy=cmos",
+    "energy-measured": "fleet.energy={name: measured_5g, network: mmwave, unit_seconds: 60}|radio.symbol_rate=1000000",
+    "channel-drive_twin": "radio.channel={name: drive_twin, unit_seconds: 60}",
+    "channel-drive_twin-static": "radio.channel={name: drive_twin, unit_seconds: 60, state: static, outages: false}",
     "upload-time": "timeline.upload_time=0.05",
     "released": "profile=released-code",
     "small_cnn": "learning.model=small_cnn|timeline.horizon=1",
