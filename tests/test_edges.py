@@ -17,6 +17,7 @@ import fedtide
 from aggregation import cohort, stepped
 from fedtide import runs
 from fedtide.aggregate.hierarchical import Hierarchical, cloud_average, idle_edges_warning
+from fedtide.engine.preflight import preflight_memory
 from fedtide.engine.simulate import simulate
 from fedtide.engine.system import build
 from fedtide.errors import FedtideError
@@ -407,13 +408,23 @@ def test_the_example_runs() -> None:
     assert spread[4] > spread[5] > 0  # right after an average the edges are closer
 
 
+def test_models_of_edges_that_do_not_fit_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    system, trainer = build(small(edges(edges=6)), dataset=small_dataset()), FakeTrainer()
+    monkeypatch.setattr("fedtide.core.memory_budget._available_bytes", lambda: 2_000)
+    with pytest.raises(FedtideError, match=r"6 edge servers: .* 30 parameters in each version would need 2.16 kB"):
+        preflight_memory(system, trainer, trainer.initial_model(0))
+
+
 class Stopped(Exception):
     pass
 
 
-@pytest.mark.parametrize("inner", ["average_models", "server_adam"])
-def test_a_stopped_run_goes_on_to_the_same_bytes(inner: str, tmp_path: Path) -> None:
-    experiment = small(ASYNCHRONOUS, {"radio": {"coverage": CELLS}}, edges(every=5, inner=inner))
+LATER = {"timeline": {"uploads": "later"}, "radio": {"symbol_rate": 4000.0}}
+
+
+@pytest.mark.parametrize(("inner", "tree"), [("average_models", {}), ("server_adam", {}), ("average_deltas", LATER)])
+def test_a_stopped_run_goes_on_to_the_same_bytes(inner: str, tree: dict[str, Any], tmp_path: Path) -> None:
+    experiment = small(ASYNCHRONOUS, tree, {"radio": {"coverage": CELLS}}, edges(every=5, inner=inner))
 
     def stop(record: Any, total: int) -> None:
         if record.index == 7:

@@ -1,4 +1,4 @@
-"""Hashes of 134 small runs, compared with tools/golden.json: shows whether a change keeps every bit. About 15 seconds.
+"""Hashes of many small runs, compared with tools/golden.json: shows whether a change keeps every bit. About 15 seconds.
 
 python tools/golden.py [NAME ...]    runs these cases (default: all), lists what differs, exits with 1 if anything does
 python tools/golden.py --write       stores the hashes anew
@@ -69,6 +69,10 @@ SINGLE: dict[str, str] = {
     "react-absent": "fleet.availability=markov|fleet.absent=fetch",
     "staleness": "timeline.name=sampled_staleness|policy.limit=1",
     "work": "learning.work=uniform_epochs|policy.aggregator=fednova",
+    "edges": "policy.aggregator={name: hierarchical, edges: 3, every: 4}",
+    "edges-cells": "radio.coverage={name: hex_grid, path_loss: {name: uma, speed: 100}}|timeline.uploads=later|"
+    "radio.symbol_rate=100000|fleet.num_devices=30|policy.limit=10|"
+    "policy.aggregator={name: hierarchical, every: 5, inner: server_momentum}",
     "gilbert": "radio.channel=gilbert_elliott",
     "waterfall": "radio.modem=waterfall",
     "leo": "radio.coverage={name: leo, unit_seconds: 3600}|fleet.availability=in_sight|timeline.horizon=8",

@@ -131,7 +131,7 @@ class Hierarchical(Around):
 
     def attach(self, num_samples: Ints) -> Memory:
         """Return who is attached to which edge at first [N], how much data that is, and how many uploads each edge had [E]."""
-        attached = self.edge(np.arange(len(num_samples)), 0.0)
+        attached = self.edge(np.arange(len(num_samples)), 0.0).astype(np.int16)  # there are at most 10,000 edges
         samples = np.zeros(self.count, np.int64)
         np.add.at(samples, attached, num_samples)
         return {"attached": attached, "samples": samples, "uploads": np.zeros(self.count, np.int64)}
