@@ -75,6 +75,10 @@ SINGLE: dict[str, str] = {
     "policy.aggregator={name: hierarchical, every: 5, inner: server_momentum}",
     "gilbert": "radio.channel=gilbert_elliott",
     "waterfall": "radio.modem=waterfall",
+    "gap": "radio.modem=gap",
+    "nr": "radio.modem=nr|policy.scheduler=random|radio.snr_db=6",
+    "nr-outer": "radio.modem={name: nr, table: 2, adaptation: outer, harq: chase}|radio.csi=noisy",
+    "nr-unacknowledged": "radio.modem={name: nr, harq: none, num_prbs: 2, acknowledged: false}|radio.num_symbols=3000",
     "leo": "radio.coverage={name: leo, unit_seconds: 3600}|fleet.availability=in_sight|timeline.horizon=8",
     "leo-buffered": "radio.coverage={name: leo, unit_seconds: 3600, hold: true, random_start: true}|fleet.availability=in_sight"
     "|timeline.name=buffered|timeline.buffer_size=3|timeline.horizon=8",
