@@ -293,7 +293,7 @@ LEO = {
         ),
         (
             {"radio.coverage": {"name": "leo", "walker": "5: 40/5/1", "altitude_km": 500.0}},
-            "nobody is in sight up to timeline.horizon=35, and the first never is",
+            "nobody is in sight up to timeline.horizon=35, and nobody ever will be; add",
         ),
     ],
 )

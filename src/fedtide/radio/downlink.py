@@ -74,6 +74,8 @@ class Unicast:
     def __call__(self, seed: int, device: Ints, time: Floats, bits: float) -> Floats:
         """Return how long each transmission takes; infinity over a dead link [m]."""
         snr = self.coverage(seed, device, time) * 10 ** (self.gain_db / 10)
+        if callable(power := getattr(self.coverage, "power", None)):  # that devices control is not the server's
+            snr = snr / power(seed, device, time)
         if self.coherence is not None:
             block = np.minimum(np.floor(time / self.coherence), _LATEST).astype(np.int64)
             snr = snr * columns.exponential(seed, "downlink", device, block)

@@ -323,7 +323,7 @@ class Leo:
 
 def _walker(text: str) -> tuple[float, int, int, int]:
     """Read i: t/p/f."""
-    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*:\s*(\d{1,8})\s*/\s*(\d{1,8})\s*/\s*(\d{1,8})\s*", text)
+    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*:\s*(\d{1,6})\s*/\s*(\d{1,6})\s*/\s*(\d{1,6})\s*", text)
     if found is None:
         raise FedtideError(
             f"coverage=leo: walker={text!r} is no constellation; write i: t/p/f as in '80: 40/5/1', inclination in degrees, "
