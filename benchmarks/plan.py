@@ -2,13 +2,16 @@
 against one with Rayleigh fading and Shannon's capacity.
 
     python benchmarks/plan.py [num_devices]
+    python benchmarks/plan.py million
 
 The plans are made by turns in one process, and the least of several processor times is taken: the machine may be busy with
 other work. First the whole of `fedtide.plan`, data and all, then timeline and ticks alone, of data that is dealt out already.
+With `million`: a plan of a million devices in one cell and in seven, once each.
 """
 
 from __future__ import annotations
 
+import resource
 import sys
 import time
 from collections import Counter
@@ -23,6 +26,8 @@ from fedtide.engine.ticks import planned
 REPEATS = 7
 WORLDS = {
     "Rayleigh": {},
+    "one cell": {"radio": {"coverage": "log_distance"}},
+    "seven interfering cells": {"radio": {"coverage": {"name": "hex_grid", "p0_dbm": -80.0, "alpha": 0.8}}},
     "5G NR with HARQ (modem nr)": {"radio": {"modem": "nr"}},
     "geometry, correlation, availability": {
         "radio": {"coverage": "uma", "channel": {"name": "jakes", "doppler": 0.4}},
@@ -40,6 +45,9 @@ WORLDS = {
 
 def main() -> None:
     """Print how long each plan takes, and how many times Rayleigh's that is."""
+    if sys.argv[1:] == ["million"]:
+        million()
+        return
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     base = {
         "data": {"name": "synthetic", "num_train": 2 * count, "num_test": 10, "partition": "iid"},
@@ -66,6 +74,25 @@ def main() -> None:
                 best[name] = min(best[name] or took, took)
         for name, seconds in best.items():
             print(f"{title:26} {name:38} {seconds:6.2f} s {seconds / best['Rayleigh']:6.2f} times Rayleigh's")
+        print(f"{title:26} seven cells: {best['seven interfering cells'] / best['one cell']:.2f} times one cell")
+
+
+def million() -> None:
+    """Print how long a plan of a million devices takes, in one cell and in seven, where only some of them are ready at a tick."""
+    base = {
+        "data": {"name": "synthetic", "num_train": 10_000, "num_test": 10, "partition": "virtual_labels"},
+        "fleet": {"num_devices": 1_000_000},
+        "policy": {"scheduler": "random", "limit": 700},
+        "timeline": {"horizon": 2.5},
+        "radio": {"channel": "rayleigh_by_device", "num_symbols": 4e6},
+    }
+    for name in ("one cell", "seven interfering cells"):
+        begun = time.process_time()
+        plan = fedtide.plan(config.experiment(config.merge_nested(base, WORLDS[name])))
+        took, peak = time.process_time() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(
+            f"N = 1,000,000 {name:26} {plan.summary['aggregations']} aggregations {took:6.1f} s, peak so far {peak:.2f} GiB"
+        )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ import edge_cells
 import fedtide
 from aggregation import cohort, stepped
 from fedtide import runs
-from fedtide.aggregate.hierarchical import Hierarchical, cloud_average
+from fedtide.aggregate.hierarchical import Hierarchical, cloud_average, idle_edges_warning
+from fedtide.engine.preflight import preflight_memory
 from fedtide.engine.simulate import simulate
 from fedtide.engine.system import build
 from fedtide.errors import FedtideError
+from fedtide.report.plan_text import plan_facts
 from fedtide.types import Candidates
-from helpers import FakeTrainer, run, small, small_dataset
+from helpers import EXAMPLES, FakeTrainer, run, small, small_dataset
 
 CELLS = f"{edge_cells.__file__}:Walkers"
 NEVER = 10**9
@@ -216,6 +219,48 @@ def test_a_device_that_changes_cells_uploads_to_another_edge_than_it_began_from(
     assert 0 < handed_over.sum() < len(handed_over)
 
 
+class Listening(FakeTrainer):
+    """Keeps what it was given."""
+
+    def train(self, jobs: Any) -> Any:
+        self.given = [*getattr(self, "given", []), *jobs]
+        return super().train(jobs)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {},
+        {"timeline": {"uploads": "later"}, "radio": {"symbol_rate": 4000.0}},
+        {"timeline": {"uploads": "wait"}, "fleet": {"unpicked": "keep"}, "radio": {"symbol_rate": 4000.0}},
+        {"timeline": {"name": "buffered", "buffer_size": 2}, "fleet": {"concurrency": 5}},
+        {"framework": "fedasync", "policy": {"limit": 1}},
+        {"radio": {"csi": "noisy", "retransmission": "harq"}, "codec": {"name": "sparse_quantized"}},
+    ],
+)
+def test_devices_begin_from_the_edge_of_their_cell_whatever_the_clock(
+    tree: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = small(ASYNCHRONOUS, tree, {"radio": {"coverage": CELLS}}, edges(every=4))
+    trainer, real, made = Listening(), Hierarchical.averaged, dict[int, Any]()
+
+    def averaged(self: Hierarchical, tick: int, model: Any, samples: Any) -> Any:
+        answer = real(self, tick, model, samples)
+        made[tick + 1] = answer[0].reshape(3, -1).copy()
+        return answer
+
+    monkeypatch.setattr(Hierarchical, "averaged", averaged)
+    rounds = run(experiment, trainer=trainer).rounds
+    made[1] = np.tile(trainer.initial_model(0), (3, 1))
+    born = {1: 0.0, **{each.index + 1: each.time for each in rounds}}
+    cells, others = edge_cells.Walkers(), 0
+    for job in trainer.given:
+        edge = int(cells.cell(0, job.device, born[job.version]))
+        assert np.array_equal(job.start, made[job.version][edge])
+        others += not np.array_equal(job.start, made[job.version][(edge + 1) % 3])
+    assert others > 5
+
+
 # The aggregator by itself.
 
 
@@ -318,13 +363,68 @@ def test_a_record_with_too_few_edges_is_refused() -> None:
         runs.RoundRecord.from_json(record._replace(edge=[0]).to_json())
 
 
+def test_plans_tell_where_uploads_go() -> None:
+    tree = (ASYNCHRONOUS, {"radio": {"coverage": CELLS}, "learning": {"trainer": "native"}}, edges(every=4))
+    plan, rounds = fedtide.plan(small(*tree)), run(small(*tree)).rounds
+    assert [row["edge"] for row in plan.rows] == [each.edge for each in rounds]
+    counts = np.bincount([edge for each in rounds for edge in each.edge], minlength=3).tolist()
+    assert plan.summary["uploads_per_edge"] == counts
+    assert plan.summary["cloud_averages"] == len(rounds) // 4
+    told = plan_facts(plan)["edge servers"]
+    assert told == f"3, with {', '.join(map(str, counts))} uploads; {len(rounds) // 4} cloud averages"
+    assert "uploads_per_edge" not in fedtide.plan(small({"learning": {"trainer": "native"}})).summary
+
+
+def test_a_run_warns_of_edges_that_hear_nobody() -> None:
+    tree = {"policy": {"limit": 1, "scheduler": "best_channel"}, "timeline": {"period": 0.5, "horizon": 1.0}}
+    lines: list[str] = []
+    run(small(tree, edges(edges=6)), warn=lines.append)
+    assert len(lines) == 1
+    assert re.match(r"no update arrives at [45] of 6 edge servers \(\d, .*\): .*; raise policy.limit", lines[0])
+    assert "\n" not in lines[0]
+    assert idle_edges_warning([3, 1]) is None
+    assert "(0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 5 more)" in str(idle_edges_warning([0] * 15 + [1]))
+
+
+def test_a_hundred_thousand_devices(tmp_path: Path) -> None:
+    tree = {
+        "data": {"partition": {"name": "virtual_iid", "samples_per_device": 4}},
+        "fleet": {"num_devices": 100_000},
+        "policy": {"limit": 40, "scheduler": "random"},
+        "timeline": {"period": 0.5, "horizon": 2.0},
+    }
+    run(small(tree, edges(edges=7, every=2)), tmp_path / "run")
+    memory = state_of(tmp_path / "run").memory["edges"]
+    assert memory["uploads"].sum() == 4 * 40
+    assert np.array_equal(memory["samples"], 4 * np.bincount(memory["attached"]))
+
+
+def test_the_example_runs() -> None:
+    result = fedtide.simulate(EXAMPLES / "edges.yaml", threads=1)
+    frame = result.frame()
+    assert frame["metrics/cloud_average"].sum() == 10
+    assert frame["test_accuracy"].iloc[-1] > 0.6
+    spread = frame["metrics/edge_spread"]
+    assert spread[4] > spread[5] > 0  # right after an average the edges are closer
+
+
+def test_models_of_edges_that_do_not_fit_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    system, trainer = build(small(edges(edges=6)), dataset=small_dataset()), FakeTrainer()
+    monkeypatch.setattr("fedtide.core.memory_budget._available_bytes", lambda: 2_000)
+    with pytest.raises(FedtideError, match=r"6 edge servers: .* 30 parameters in each version would need 2.16 kB"):
+        preflight_memory(system, trainer, trainer.initial_model(0))
+
+
 class Stopped(Exception):
     pass
 
 
-@pytest.mark.parametrize("inner", ["average_models", "server_adam"])
-def test_a_stopped_run_goes_on_to_the_same_bytes(inner: str, tmp_path: Path) -> None:
-    experiment = small(ASYNCHRONOUS, {"radio": {"coverage": CELLS}}, edges(every=5, inner=inner))
+LATER = {"timeline": {"uploads": "later"}, "radio": {"symbol_rate": 4000.0}}
+
+
+@pytest.mark.parametrize(("inner", "tree"), [("average_models", {}), ("server_adam", {}), ("average_deltas", LATER)])
+def test_a_stopped_run_goes_on_to_the_same_bytes(inner: str, tree: dict[str, Any], tmp_path: Path) -> None:
+    experiment = small(ASYNCHRONOUS, tree, {"radio": {"coverage": CELLS}}, edges(every=5, inner=inner))
 
     def stop(record: Any, total: int) -> None:
         if record.index == 7:

@@ -46,8 +46,10 @@ def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.*")} == {
         *("my_scheduler.py", "my_weighting.py", "my_codec.py", "my_timeline.py"),
         *("latency_deadline.py", "drift_power.py"),  # tests/policy/test_joint_decisions.py
+        "from_sionna.py",  # tests/radio/test_sionna.py
         *("own_module.py", "compare.py", "experiment.yaml", "study.yaml"),
         *("codec.yaml", "codec-weights.yaml", "gamma.yaml", "shakespeare.yaml", "million.yaml"),
+        "edges.yaml",  # tests/test_edges.py
     }
 
 

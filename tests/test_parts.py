@@ -226,7 +226,7 @@ def test_keys_tell_the_names_of_parts() -> None:
         assert rows[known.key]["choices"] == [*registry.named_parts(kind), "your own"]
         assert rows[known.key]["about"]
     text = " ".join(invoke("run", "--keys").stdout.split())
-    assert "rayleigh, rayleigh_by_device, rician, nakagami, jakes, gilbert_elliott, trace, your own" in text
+    assert "jakes, gilbert_elliott, trace, drive_test, drive_twin, mahimahi, your own" in text
     assert "tensorboard, mlflow, wandb, your own" in text
 
 

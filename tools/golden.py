@@ -1,4 +1,4 @@
-"""Hashes of 131 small runs, compared with tools/golden.json: shows whether a change keeps every bit. About 15 seconds.
+"""Hashes of many small runs, compared with tools/golden.json: shows whether a change keeps every bit. About 15 seconds.
 
 python tools/golden.py [NAME ...]    runs these cases (default: all), lists what differs, exits with 1 if anything does
 python tools/golden.py --write       stores the hashes anew
@@ -66,8 +66,17 @@ SINGLE: dict[str, str] = {
     "react-absent": "fleet.availability=markov|fleet.absent=fetch",
     "staleness": "timeline.name=sampled_staleness|policy.limit=1",
     "work": "learning.work=uniform_epochs|policy.aggregator=fednova",
+    "edges": "policy.aggregator={name: hierarchical, edges: 3, every: 4}",
+    "edges-cells": "radio.coverage={name: hex_grid, path_loss: {name: uma, speed: 100}}|timeline.uploads=later|"
+    "radio.symbol_rate=100000|fleet.num_devices=30|policy.limit=10|"
+    "policy.aggregator={name: hierarchical, every: 5, inner: server_momentum}",
     "gilbert": "radio.channel=gilbert_elliott",
     "waterfall": "radio.modem=waterfall",
+    "leo": "radio.coverage={name: leo, unit_seconds: 3600}|fleet.availability=in_sight|timeline.horizon=8",
+    "leo-buffered": "radio.coverage={name: leo, unit_seconds: 3600, hold: true, random_start: true}|fleet.availability=in_sight"
+    "|timeline.name=buffered|timeline.buffer_size=3|timeline.horizon=8",
+    "react-leo-battery": "radio.coverage={name: leo, unit_seconds: 3600}|fleet.availability=in_sight|fleet.absent=fetch"
+    "|fleet.battery_joules=10|fleet.harvest_joules=4|fleet.joules_per_sample=0.01|radio.downlink=unicast|timeline.horizon=8",
     "N100": "fleet.num_devices=100|policy.limit=30|data.num_train=2000|data.num_shards=200|timeline.horizon=1",
     "N3000": "fleet.num_devices=3000|policy.limit=30|data.partition=virtual_labels|timeline.horizon=1",
     "N20000": "fleet.num_devices=20000|policy.limit=30|data.partition=virtual_labels|timeline.horizon=1",
@@ -96,7 +105,7 @@ def cases() -> dict[str, list[str]]:
             "policy.age_base=0.846",
         ]
     small = ["data.name=synthetic", "data.num_train=4000", "data.num_test=200", "learning.model=softmax"]
-    for name in ("paper", "macro_cell", "walking", "iot_battery", "phones", "cross_silo"):
+    for name in ("paper", "macro_cell", "walking", "iot_battery", "phones", "cross_silo", "leo"):
         found[f"scenario-{name}"] = [f"scenario={name}", *small]
     return found
 

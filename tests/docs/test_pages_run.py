@@ -19,7 +19,13 @@ from fedtide import config
 from fedtide.cli.main import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/tutorial.md", "docs/howto/own-channel.md", "docs/howto/own-method.md")
+PAGES = (
+    "README.md",
+    "docs/tutorial.md",
+    "docs/howto/own-channel.md",
+    "docs/howto/own-method.md",
+    "docs/howto/sionna.md",
+)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 FILE = re.compile(r"# (\w+\.(?:py|yaml))\s*$")
 # What every experiment has that the page does not say.
@@ -73,6 +79,7 @@ CASES = [each for each in cases() if each.language == "python" or commands(each.
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that all pages show, in which experiments are small unless they say otherwise."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples", symlinks=False)
+    shutil.copy(ROOT / "tests" / "fixtures" / "uma.npz", tmp_path / "uma.npz")
     (tmp_path / "freshest.py").write_text(
         "def freshest_first(candidates, limit, rng):\n    return candidates.age.argsort(kind='stable')[:limit]\n"
     )

@@ -383,6 +383,13 @@ def test_a_joint_decision(capacity: str, tree: dict[str, Any], tmp_path: Path) -
     Federation(terms(own, tree, capacity=capacity), tmp_path / "run").coordinator().run()
 
 
+def test_a_5g_modem_is_replayed(tmp_path: Path) -> None:
+    modem = {"name": "nr", "num_prbs": 2, "bler_target": 0.4, "harq": "none", "acknowledged": False}
+    own = {"radio": {"modem": modem, "csi": "noisy"}, "policy": {"scheduler": "random"}}
+    _, periods = played(terms(own, capacity="simulated"), tmp_path / "run")
+    assert any(each.lost for each in periods)
+
+
 def test_speeds_are_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(BEST_BLOCK)
     own = {"policy": {"scheduler": {"name": f"{tmp_path / 'mine.py'}:decide", "speed": True}}}

@@ -174,7 +174,7 @@ def test_outages_and_absences(made_run: Callable[..., Path], opened: Callable[..
     assert "did not arrive" in _now(page)
     legend = page.find_element("css selector", ".legend").text
     assert "away" in legend
-    assert "outage" in legend
+    assert "lost" in legend
 
 
 def test_many_devices_are_grouped(made_run: Callable[..., Path], opened: Callable[..., Any]) -> None:

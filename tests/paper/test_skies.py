@@ -22,7 +22,7 @@ from fedtide.studies.store import Store
 from fedtide_lab.league.methods import LEAGUE_METHODS
 from fedtide_lab.league.ranking import ranking_benchmark
 from fedtide_lab.league.tune import LEAGUE_WORLDS, tuned_entries
-from fedtide_lab.skies.page import SKIES_SURVEY, sky_values
+from fedtide_lab.skies.page import SKIES_SURVEY, sky_signals, sky_values
 from fedtide_lab.skies.studies import ARMS, LEAGUE_CURVES, SKIES, TUNED, five_best, sky_claims, sky_study
 from fedtide_lab.worlds import page
 from fedtide_lab.worlds.studies import World, collect_worlds
@@ -88,6 +88,18 @@ def test_shannons_runs_are_read_and_not_made_again() -> None:
     assert {*found["paper"]} == {*sky_study(paper).labels}
     assert all({*runs} >= {*range(5)} for curves in found.values() for runs in curves.values())
     assert {*found["macro"]} == {*sky_study(macro).labels} - {*LEAGUE_CURVES}
+
+
+def test_signals_are_those_of_the_stored_runs() -> None:
+    """What a plan says of links is what the runs met: log2(1 + SNR) of every upload."""
+    runs = collect_worlds(SKIES[:1], *STORES, study=sky_study)["paper"]["random"]
+    stored = np.concatenate([runs[seed].uploads.capacity for seed in range(5)])
+    found = sky_signals(SKIES[0])
+    assert np.allclose(np.log2(1 + found["SNR"]), stored, rtol=1e-5)
+    assert not found["I/N"].any()
+    cells = sky_signals(next(sky for sky in SKIES if sky.name == "cells"))
+    assert np.allclose(cells["SINR"] * (1 + cells["I/N"]), cells["SNR"])
+    assert np.mean(cells["I/N"] > 0) > 0.9
 
 
 def test_nothing_else_is_committed() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +16,11 @@ from hypothesis import strategies as st
 import fedtide
 from fedtide import config
 from fedtide.devices.availability import InSight
+from fedtide.engine.system import build
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
 from fedtide.radio.cell import Equal
+from fedtide.radio.downlink import Unicast
 from fedtide.radio.orbit import (
     EARTH_MU,
     EARTH_RADIUS,
@@ -288,7 +293,7 @@ LEO = {
         ),
         (
             {"radio.coverage": {"name": "leo", "walker": "5: 40/5/1", "altitude_km": 500.0}},
-            "nobody is in sight up to timeline.horizon=35, and the first never is",
+            "nobody is in sight up to timeline.horizon=35, and nobody ever will be; add",
         ),
     ],
 )
@@ -314,3 +319,95 @@ def test_the_availability_is_the_coverages() -> None:
     with pytest.raises(FedtideError, match="next_sight"):
         InSight(Equal())
     assert isinstance(leo.sky.orbits, Orbits)
+
+
+# ---- an independent propagation
+
+TABLE = Path(__file__).parents[1] / "fixtures" / "satellite_passes.csv"  # made by tools/satellite_passes.py
+
+
+def our_passes(seen: Sky, satellite: int, until: float) -> list[tuple[float, float]]:
+    """Rises and sets up to a time: the end of a pass is the last sight before a moment at which it is over."""
+    one, time, found = np.array([satellite]), 0.0, []
+    while True:
+        rise = float(seen.next_sight(one, np.array([time]))[0])
+        if rise > until:
+            return found
+        steps = rise + np.arange(1.0, 4000.0)
+        over = steps[np.argmax(np.isinf(seen.slant_range(np.full(len(steps), satellite), steps)))]
+        time = float(over)
+        found.append((rise, float(seen.next_sight(one, np.array([time]), direction=-1)[0])))
+
+
+@pytest.mark.parametrize("walker", ["80: 40/5/1 at 2000 km", "53: 24/6/1 at 550 km", "97.6: 12/3/1 at 550 km"])
+def test_passes_are_those_of_sgp4(walker: str) -> None:
+    with TABLE.open() as file:
+        rows = [
+            row for row in csv.DictReader(line for line in file if line[0] != "#") if row["constellation"] == walker
+        ]
+    inclination, count, planes, phasing, altitude = map(float, re.findall(r"[\d.]+", walker))
+    orbits = walker_orbits(inclination, int(count), int(planes), int(phasing), altitude)
+    sun, greenwich = sun_and_greenwich(80.0)
+    assert len(rows) >= 20
+    for name in sorted({(row["satellite"], row["station"]) for row in rows}):
+        theirs = [row for row in rows if (row["satellite"], row["station"]) == name]
+        place = (float(theirs[0]["latitude"]), float(theirs[0]["longitude"]))
+        seen = Sky(orbits, ground_stations((place,), float(theirs[0]["min_elevation"])), greenwich, sun)
+        ours = our_passes(seen, int(name[0]), 86400.0)
+        for row in theirs:
+            rise, end = float(row["rise_s"]), float(row["set_s"])
+            mine = min(ours, key=lambda each: abs(sum(each) - rise - end))
+            assert abs(sum(mine) - rise - end) / 2 < 2.0  # the middle
+            assert max(abs(mine[0] - rise), abs(mine[1] - end)) < (6.0 if end - rise > 200 else 21.0)
+            assert mine[0] - rise == pytest.approx(float(row["rise_difference_s"]), abs=2e-3)
+            assert mine[1] - end == pytest.approx(float(row["set_difference_s"]), abs=2e-3)
+        for rise, end in ours:  # and none of ours is missing there, but for the shortest and those that midnight cuts
+            known = any(abs(float(row["rise_s"]) - rise) < 30 for row in theirs)
+            assert known or end - rise < 60 or rise < 60 or end > 86340
+
+
+# ---- models and sunlight
+
+
+def test_a_model_takes_as_long_as_the_light_and_its_bits() -> None:
+    leo = Leo(40, unit_seconds=60.0)
+    device = np.arange(40)
+    time = leo.next_sight(0, device, np.zeros(40))
+    sent = Unicast(bandwidth=6e7, coverage=leo)(0, device, time, 1e6)
+    distance = leo.sky.slant_range(device, time * 60)
+    assert np.allclose(sent * 60, distance / 299792.458 + 1e6 / (1e6 * np.log2(1 + leo(0, device, time))))
+    assert np.isinf(Unicast(coverage=leo)(0, device, time - 1e-3, 1e6)[time > 1e-3]).all()
+    plain = Unicast(coverage=Equal())(0, device, time, 1e6)
+    assert (plain == plain[0]).all()
+
+
+@pytest.mark.parametrize("harvest", [4.0, 40.0])
+def test_satellites_are_charged_by_the_sun_alone(harvest: float) -> None:
+    """Whoever waits for a charge begins when the sunlight since has brought it, and never in the dark."""
+    keys: dict[str, Any] = {
+        "fleet": {"battery_joules": 30.0, "harvest_joules": harvest, "joules_per_sample": 1.0, "unpicked": "restart"},
+        "timeline": {"horizon": 20.0},
+    }
+    keys = config.merge_nested(keys, {"fleet": {"availability": "always", "num_devices": 10}})
+    experiment = config.experiment(LEO, keys, {"data.num_train": 100, "data.num_shards": 50})
+    leo, lit_then = Leo(10, unit_seconds=3600.0), []
+    system = build(experiment)
+    assert system.world is not None
+    world = system.world()
+    before = np.full(10, 30.0), np.zeros(10), np.zeros(10, np.int64)
+    while (tick := world.next_tick()) is not None:
+        world.settle(tick.ready[:0], tick.time)
+        level, charged, job = before
+        began = world.job > job
+        device = np.flatnonzero(began)
+        lit = leo.sunlit_time(0, device, charged[device], world.charged[device])
+        cost = np.minimum(level[device] + harvest * lit, 30.0) - world.level[device]
+        once = world.job[device] == job[device] + 1
+        assert np.allclose(cost[once], 30.0, atol=1e-6)  # one training, 3 epochs of 10 samples
+        begins = world.charged[device]
+        waited = once & (np.abs(begins * 4 - np.round(begins * 4)) > 1e-6)  # it began between two aggregations
+        lit_then += leo.sunlit(0, device[waited], begins[waited] - 1e-6).tolist()
+        before = world.level.copy(), world.charged.copy(), world.job.copy()
+    assert world.job.sum() > 10
+    assert lit_then
+    assert all(lit_then)

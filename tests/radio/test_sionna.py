@@ -1,4 +1,7 @@
-"""Our formulas and gains beside Sionna's, whose numbers are in fixtures/sionna.json (made by fixtures/sionna_table.py)."""
+"""Our formulas and gains beside Sionna's, whose numbers are in fixtures/sionna.json (made by fixtures/sionna_table.py).
+
+And uplinks exported from Sionna: fixtures/uma.npz was made by the script of docs/howto/sionna.md, with 8 devices and 6 s.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,10 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+import fedtide
+from fedtide import config
+from fedtide.errors import FedtideError
+from fedtide.parts import registry
 from fedtide.radio import propagation
 from fedtide.radio.cell import Uma, Umi
 from fedtide.radio.channel import _drawn, _power_gain, _rician_gain
@@ -57,3 +64,67 @@ def test_jakes_spectrum() -> None:
 
 def test_the_table_is_rayleigh_and_rician() -> None:
     np.testing.assert_allclose(TABLE["rayleigh"]["quantiles"], stats.expon.ppf(TABLE["shares"]), rtol=0.04)
+
+
+# Uplinks exported from Sionna.
+
+
+EXPORTED = Path(__file__).parents[1] / "fixtures" / "uma.npz"
+READER = f"{Path(__file__).parents[2] / 'examples' / 'from_sionna.py'}:Exported"
+
+
+def reader(path: Path, **more: Any) -> Any:
+    keys = {"fleet.num_devices": 8}
+    return registry.resolve("channel", READER, {"path": str(path), **more}, lambda key: keys[key])
+
+
+def test_the_power_of_an_impulse_response() -> None:
+    with np.load(EXPORTED) as held:
+        cir, link_db, made_with = held["cir"], float(held["link_db"]), str(held["made_with"])
+    assert (cir.shape, made_with[:12]) == ((8, 6, 24), "sionna 2.2.0")
+    channel = reader(EXPORTED, unit_seconds=2.0)
+    for time, second in ((0.0, 0), (0.49, 0), (0.5, 1), (2.75, 5), (3.0, 0), (30.5, 1)):
+        by_hand = [10 ** (link_db / 10) * sum(abs(complex(a)) ** 2 for a in cir[k, second]) for k in (5, 0)]
+        assert channel(0, 1, time, np.array([5, 0])) == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_exported_links_have_the_path_loss_of_the_model() -> None:
+    """Links of a cell of 500 m: neither dead nor beyond any receiver, and neighbouring seconds alike."""
+    decibels = 10 * np.log10([reader(EXPORTED)(0, 1, float(second), np.arange(8)) for second in range(6)])
+    assert -30 < decibels.min() < decibels.max() < 80
+    assert np.median(np.abs(np.diff(decibels, axis=0))) < np.median(np.abs(decibels[:, 1:] - decibels[:, :-1]))
+
+
+def test_exported_snrs_and_what_cannot_be(tmp_path: Path) -> None:
+    snr, time = np.arange(16.0).reshape(8, 2), np.array([0.0, 1.0])
+    np.savez(tmp_path / "snr.npz", snr=snr, time=time)
+    assert reader(tmp_path / "snr.npz")(0, 1, 1.5, np.array([2, 7])).tolist() == [5.0, 15.0]
+    bad: dict[str, dict[str, Any]] = {
+        r"cannot be used \(.*cir": {"time": time},
+        r"has SNRs \(8, 2\); give finite ones, \[8, 3\]": {"snr": snr, "time": np.arange(3.0)},
+        r"has SNRs \(7, 2\); give finite ones, \[8, 2\]": {"snr": snr[:7], "time": time},
+        r"has SNRs \(8, 2\); give finite ones": {"snr": snr * np.nan, "time": time},
+        r"its times go back, or do not begin at 0; sort": {"snr": snr, "time": time[::-1]},
+        r"its times go back, or do not begin at 0": {"snr": snr, "time": time + 1},
+    }
+    for says, arrays in bad.items():
+        np.savez(tmp_path / "bad.npz", **arrays)
+        with pytest.raises(FedtideError, match=says):
+            reader(tmp_path / "bad.npz")
+    with pytest.raises(FedtideError, match=r"nowhere.npz cannot be used"):
+        reader(tmp_path / "nowhere.npz")
+
+
+def test_a_run_over_exported_links() -> None:
+    experiment = config.experiment(
+        {
+            "data": {"name": "synthetic", "num_train": 200, "num_test": 50, "num_shards": 40},
+            "fleet": {"num_devices": 8},
+            "policy": {"limit": 2},
+            "timeline": {"horizon": 1.0},
+            "learning": {"model": "softmax"},
+            "radio": {"channel": {"name": READER, "path": str(EXPORTED)}},
+        }
+    )
+    assert str(EXPORTED) in config.experiment_argument_files(experiment).values()
+    assert sum(map(len, (record.picked for record in fedtide.simulate(experiment).rounds))) > 0

@@ -283,12 +283,18 @@ def test_large_fleets_are_not_kept_and_have_the_same_numbers(monkeypatch: pytest
 
     def answers() -> list[Any]:
         return [
-            [each(1, some, time).tolist(), each.cell(1, some, time).tolist(), each.power(1, some, time).tolist()]
+            [
+                each(1, some, time).tolist(),
+                each.cell(1, some, time).tolist(),
+                each.power(1, some, time).tolist(),
+                *each.interference(1, some, 5.0, np.array([0.5, 0.7, 0.1])).tolist(),
+            ]
             for each in grids
         ]
 
     kept = answers()
     monkeypatch.setattr(sites, "MOST_POSITIONS_KEPT", 10)
+    monkeypatch.setattr(sites, "_MOST_HEARD_KEPT", 10)
     assert answers() == kept
 
 

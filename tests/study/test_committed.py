@@ -38,6 +38,7 @@ def test_a_study_finds_its_results(name: str) -> None:
 def test_every_figure_of_runs_is_in_the_table() -> None:
     assert {*FIGURES} | {path.name for path in (ROOT / "examples").glob("*.yaml")} - {
         "experiment.yaml",
+        "edges.yaml",
         "million.yaml",
         "shakespeare.yaml",
     } == {*FOUND}

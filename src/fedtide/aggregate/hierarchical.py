@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts import checks
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, Memory, Vector, Vectors
+
+_IDLE_NAMED: Final = 10  # edges in a warning; the others are counted
 
 
 @dataclass
@@ -34,10 +36,10 @@ class _Edges:
 class Hierarchical(Around):
     """Edge servers: theta_e(t+1) = inner of what arrives at edge e; if kappa divides t, all become sum_e p_e theta_e(t+1).
 
-    A device trains from the model of the edge in whose cell it was when that version came to be, and uploads to the edge in whose
-    cell it is then. Weights w_k count relative to those of the same edge, whose inner aggregator has a memory of its own. An
-    edge without arrivals keeps its model. p_e is the share of samples of the devices attached to edge e: those that were last
-    ready in its cell. Scores, metrics and the saved model are of sum_e p_e theta_e. One edge is the inner aggregator itself.
+    A device trains from the model of the edge in whose cell it was when that version came to be, and its update goes to the edge of
+    the cell that it is sent to. Weights w_k count relative to those of the same edge, whose inner aggregator has a memory of its
+    own. An edge without arrivals keeps its model. p_e is the share of samples of the devices attached to edge e: those that were
+    last ready in its cell. Scores, metrics and the saved model are of sum_e p_e theta_e. One edge is the inner aggregator itself.
 
     Liu, Zhang, Song, Letaief, Client-edge-cloud hierarchical federated learning (ICC 2020): inner=average_models, all devices
     upload at every tick.
@@ -97,19 +99,29 @@ class Hierarchical(Around):
         edge[order] = np.arange(self.num_devices) * self.count // self.num_devices
         return edge
 
-    def edge(self, device: Ints, time: Floats | float) -> Ints:
-        """Return at which edge these devices are at these times [m]."""
+    def edge(self, device: Ints, time: Floats | float, cell: Ints | None = None) -> Ints:
+        """Return at which edge these devices are at these times [m]. cell: the cells that serve them, if they are known [m]."""
+        if self.count == 1:
+            return np.zeros_like(device)
         if (cells := self.num_cells) is None:
             return self._dealt[device]
+        return (self._cell(device, time) if cell is None else cell) * self.count // cells
+
+    def _cell(self, device: Ints, time: Floats | float) -> Ints:
+        """Return in which cells these devices are [m]; raise if a coverage of the user's own names others than it has."""
         coverage: Any = self.coverage
         when = np.broadcast_to(np.asarray(time, np.float64), device.shape)
         cell = np.asarray(coverage.cell(self.seed, device, when))
-        if cell.shape != device.shape or cell.dtype.kind not in "iu" or np.any((cell < 0) | (cell >= cells)):
+        if (
+            cell.shape != device.shape
+            or cell.dtype.kind not in "iu"
+            or np.any((cell < 0) | (cell >= coverage.num_cells))
+        ):
             raise TrainingError(
                 f"{checks.part_label('coverage', self.coverage)}: cell(seed, device, time) must give one whole number from 0 to "
-                f"{cells - 1} for each of the {len(device)} devices"
+                f"{coverage.num_cells - 1} for each of the {len(device)} devices"
             )
-        return cell.astype(np.int64) * self.count // cells
+        return cell.astype(np.int64, copy=False)
 
     # What the step asks besides.
 
@@ -119,7 +131,7 @@ class Hierarchical(Around):
 
     def attach(self, num_samples: Ints) -> Memory:
         """Return who is attached to which edge at first [N], how much data that is, and how many uploads each edge had [E]."""
-        attached = self.edge(np.arange(len(num_samples)), 0.0)
+        attached = self.edge(np.arange(len(num_samples)), 0.0).astype(np.int16)  # there are at most 10,000 edges
         samples = np.zeros(self.count, np.int64)
         np.add.at(samples, attached, num_samples)
         return {"attached": attached, "samples": samples, "uploads": np.zeros(self.count, np.int64)}
@@ -184,6 +196,19 @@ class Hierarchical(Around):
 def cloud_average(model: Vector, samples: Ints) -> Vector:
     """Return sum_e p_e theta_e [d] of a vector of edges [E d], p_e by the samples of the devices attached to each [E]."""
     return weighted_sum(samples / samples.sum(), model.reshape(len(samples), -1)).astype(model.dtype)
+
+
+def idle_edges_warning(uploads: Sequence[int]) -> str | None:
+    """Return a warning if some edge servers had no upload in a whole run. uploads: how many each had [E]."""
+    idle = [str(edge) for edge, count in enumerate(uploads) if not count]
+    if not idle:
+        return None
+    some = ", ".join(idle[:_IDLE_NAMED]) + (f" and {len(idle) - _IDLE_NAMED:,} more" if len(idle) > _IDLE_NAMED else "")
+    return (
+        f"no update arrives at {len(idle):,} of {len(uploads):,} edge servers ({some}): what they have is the first model or the "
+        "cloud's, and counts by the data of their devices; raise policy.limit, lengthen timeline.horizon, let devices come "
+        "into their cells (radio.coverage), or take fewer edges (policy.aggregator.edges)"
+    )
 
 
 def _sq_norm(vector: Vector) -> float:

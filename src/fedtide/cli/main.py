@@ -301,6 +301,7 @@ def plan(words: tuple[str, ...], as_json: bool, ticks: int, timed: bool) -> None
     Several values of a key, with commas: one table with a row for every combination.
     """
     from fedtide import config
+    from fedtide.aggregate.hierarchical import idle_edges_warning
     from fedtide.report.plan import plan_experiment
     from fedtide.report.plan_text import plan_tables
     from fedtide.report.summary import stale_warning
@@ -318,6 +319,8 @@ def plan(words: tuple[str, ...], as_json: bool, ticks: int, timed: bool) -> None
         out.print(table, highlight=False)
     if old := stale_warning(made.summary["largest_age"], made.summary["aggregations"]):
         warn(old)
+    if idle := idle_edges_warning(made.summary.get("uploads_per_edge") or ()):
+        warn(idle)
 
 
 def _compare_plans(words: Sequence[str], axes: dict[str, list[Any]], as_json: bool, threads: int | None) -> None:

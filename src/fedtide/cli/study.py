@@ -130,7 +130,7 @@ def study_run(file: Path, store: Path, **work: Any) -> None:
     help="The number per run that is compared: mean_accuracy, final_accuracy, mean_train_loss, final_train_loss, variation, "
     "roughness, arrived_share, lost_share, silent_share, retransmitted_share (of the uploads), idle_share (of the symbols), "
     "metrics/NAME for what a scheduler or learning.metrics measured, or "
-    "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9.",
+    "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A, co2_grams_to_A with an accuracy A such as 0.9.",
 )
 @_against_option
 @click.option(

@@ -157,6 +157,12 @@ def check_terms(terms: Terms) -> None:
             f"radio.access={experiment.radio.access} with capacity={settings.capacity}: nodes send packets, which do not add "
             "up on the air; the server adds them over a simulated radio. Say capacity=simulated, or radio.access=orthogonal"
         )
+    coverage = experiment.radio.coverage.name
+    if hasattr(registry.find_part("coverage", coverage, builtin_parts("coverage")), "num_cells"):
+        raise FedtideError(
+            f"radio.coverage={coverage} has cells that hear each other's devices, and nodes know one server; choose a coverage of "
+            "one cell, or simulate it with `fedtide run`"
+        )
     if (experiment.fleet.concurrency or 0) > experiment.fleet.num_devices:
         raise FedtideError(
             f"fleet.concurrency={experiment.fleet.concurrency} is more than the {experiment.fleet.num_devices} devices; lower it"

@@ -326,7 +326,7 @@ class InSight:
     Asks for coverage.next_sight(seed, device [m], time [m]) -> when each is next in sight [m].
     """
 
-    coverage: Annotated[Any, arg("says when devices are in sight", key="run.coverage")]
+    coverage: Annotated[Callable[..., Floats], arg("says when devices are in sight", key="run.coverage")]
     seed: Annotated[int, arg("of the run", key="seed")] = 0
     num_devices: Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")] = 40
     horizon: Annotated[float, arg("in which one must be seen", unit="units of time", gt=0, key="timeline.horizon")] = (
@@ -341,15 +341,18 @@ class InSight:
             )
         first = float(self(self.seed, np.arange(self.num_devices), np.zeros(self.num_devices)).min())
         if first > self.horizon:
-            when = "never is" if math.isinf(first) else f"is at {first:g}"
+            first_is, longer = f"the first is at {first:g}", "lengthen the horizon, "
+            if math.isinf(first):
+                first_is, longer = "nobody ever will be", ""
             raise FedtideError(
-                f"availability=in_sight: nobody is in sight up to timeline.horizon={self.horizon:g}, and the first {when}; "
-                "lengthen the horizon, or add stations or lower min_elevation (radio.coverage)"
+                f"availability=in_sight: nobody is in sight up to timeline.horizon={self.horizon:g}, and {first_is}; "
+                f"{longer}add stations or lower min_elevation (radio.coverage)"
             )
 
     def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
         """Return when each is next in sight [m]."""
-        return np.asarray(self.coverage.next_sight(seed, device, time), np.float64)
+        next_sight: Availability = getattr(self.coverage, "next_sight")  # noqa: B009 - most coverages have none
+        return np.asarray(next_sight(seed, device, time), np.float64)
 
 
 AVAILABILITIES: dict[str, Callable[..., Availability]] = {

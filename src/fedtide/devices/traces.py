@@ -179,6 +179,34 @@ def _parquet(path: Path, content: bytes) -> _Table:
 _READERS: Final[dict[str, Callable[[Path, bytes], _Table]]] = {".csv": csv_columns, ".parquet": _parquet}
 
 
+# Values that hold from a time on.
+
+
+class TraceRows(NamedTuple):
+    """Values that hold from a time on: series after series (a device's, a file's), each in the order of time."""
+
+    time: Floats  # [rows]
+    value: Floats  # [rows]
+    first: Ints  # where the rows of each series begin, and the number of rows at the end [series + 1]
+    lasts: Floats  # how long the last value of each holds [series]
+
+    def end(self, series: Ints) -> Floats:
+        """Return until when each of these series is known [m]."""
+        return self.time[self.first[series + 1] - 1] + self.lasts[series]
+
+    def row_at(self, series: Ints, time: Floats, wrap: bool) -> Ints:
+        """Return the last row of each series that is not after this time [m], by halves. wrap: begin again at the end."""
+        low, high = self.first[series], self.first[series + 1]  # the row is at low or after it, and before high
+        if wrap:
+            period = self.end(series)
+            time = np.where(np.isinf(period), 0.0, np.mod(time, period))
+        while np.any(high - low > 1):
+            middle = (low + high) // 2
+            after = self.time[middle] > time
+            low, high = np.where(after, low, middle), np.where(after, middle, high)
+        return low
+
+
 # Being there in intervals: the first that is not over, exactly, and at a cost that does not grow with the time.
 #
 # Every interval is [start, end). Comparing is done with the very numbers that are answered, so that whoever is told when a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from fedtide.parts.checks import unguarded_part
 from fedtide.radio.cell import Coverage
 from fedtide.timeline.clock import Span, Ticks, checked_ticks, make_clock
 from fedtide.timeline.reacting import reacting_timeline
-from fedtide.timeline.world import Batteries, Behaviour, World
+from fedtide.timeline.world import Batteries, Behaviour, Sunlight, World
 from fedtide.types import Clock, Floats, Ints, Tick
 
 
@@ -86,7 +87,11 @@ def make_world(time: Pace, fleet: Fleet, energy: Energy, coverage: Coverage, at_
         samples = work.samples(device, job, fleet.num_samples[device])
         return energy(seed, device, samples * speed**2, np.zeros(len(device)))  # type: ignore[arg-type]
 
-    batteries = Batteries(keys.battery_joules, keys.harvest_joules, training) if keys.battery_joules else None
+    lit: Any = [getattr(coverage, name, None) for name in ("sunlit_time", "sunlit_until")]
+    sunlight = Sunlight(*(functools.partial(each, seed) for each in lit)) if all(map(callable, lit)) else None
+    batteries = None
+    if keys.battery_joules:
+        batteries = Batteries(keys.battery_joules, keys.harvest_joules, training, sunlight)
     behaviour = Behaviour(keys.unpicked, keys.interrupt, keys.absent, keys.concurrency, keys.release)
     selector = make_system_part(experiment, "selector", run_duration=time.duration, run_coverage=coverage)
 

@@ -85,7 +85,7 @@ class Reaction:
         if keys.uploads != "fixed":
             times = uplink.upload_times(grant, took, radio.symbol_rate, radio.num_blocks, system.over_the_air)
             self._check(tick, device, times)
-        joules = sending_joules(system, device, grant, took) if self.world.batteries else None
+        joules = sending_joules(system, device, grant, took, rate) if self.world.batteries else None
         speed = None if grant.decision is None else grant.decision.speed
         done = tick.time + (keys.upload_time if keys.uploads == "fixed" else times.max(initial=0.0))
         if system.waits:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedtide.aggregate.base import as_aggregator
+from fedtide.aggregate.hierarchical import idle_edges_warning
 from fedtide.config import Experiment
 from fedtide.config.workload import LARGE_FLEET_DEVICES
 from fedtide.engine.devices import Simulated
@@ -159,6 +160,8 @@ def simulate(
         watch.lap("records" if run else "other")
         result = Result(experiment, rounds, model, watch.seconds, handed=handed)
         watching.end(result)
+        if system.edges is not None and (idle := idle_edges_warning(loop.state.memory["edges"]["uploads"].tolist())):
+            (warn or _warned)(idle)
         return result
     except BaseException:
         try:

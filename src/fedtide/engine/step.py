@@ -14,6 +14,7 @@ from fedtide.aggregate.hierarchical import Hierarchical, cloud_average
 from fedtide.codec.base import Packet, Sent
 from fedtide.config.workload import LARGE_FLEET_DEVICES
 from fedtide.core.versioned import VersionedArray, VersionedDict, versioned_array, versioned_counts, versioned_dict
+from fedtide.devices.energy import energy_of_bits
 from fedtide.engine import cells, uplink
 from fedtide.errors import TrainingError
 from fedtide.learning.trainer import DeviceWork, steps_per_training
@@ -272,7 +273,7 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
     memory |= uploads.memory
     state, sent, model = state._replace(devices=uploads.devices), dict(uploads.sent), state.models[state.version]
     weights: Floats = np.zeros(0)
-    edge = None if rules.edges is None else rules.edges.edge(rows.device, tick.time)
+    edge = None if rules.edges is None else edges_in_step(rules.edges, tick, rows, grant)
     if len(uploads.arriving):
         cohort = weigh(rules, state, rows, uploads.arriving, memory, tick.job)
         weights, aggregator, lent = cohort.weights, policy.aggregator, read_only(model)
@@ -311,6 +312,14 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
     return state, Info(
         tick, rows, grant, sent, uploads.arriving, weights, reported, again, keeps, None, granted, waiting, edge
     )
+
+
+def edges_in_step(edges: Hierarchical, tick: Tick, rows: Candidates, grant: Grant) -> Ints:
+    """Return the edge of every ready device [m]: where it is now, or where its upload was sent."""
+    edge = edges.edge(rows.device, tick.time, rows.cell)
+    if grant.cell is not None:
+        edge[grant.picked] = edges.edge(rows.device[grant.picked], tick.time, grant.cell)
+    return edge
 
 
 def weigh(
@@ -463,10 +472,12 @@ def step_candidates(
     )
 
 
-def sending_joules(system: System, device: Ints, grant: Grant, symbols: Floats) -> Floats:
-    """Return what sending so many symbols takes from each device at the powers of a grant, in J [r]."""
-    powered = symbols if grant.power is None else symbols * grant.power
-    return system.energy(system.experiment.seed, device, np.zeros_like(device), powered)
+def sending_joules(system: System, device: Ints, grant: Grant, symbols: Floats, rate: Floats) -> Floats:
+    """Return what sending so many symbols, of so many bits each, takes from each device at the powers of a grant, in J [r]."""
+    powered, seed = symbols if grant.power is None else symbols * grant.power, system.experiment.seed
+    bits = np.zeros(len(device)) if system.over_the_air else symbols * rate
+    of_symbols = system.energy(seed, device, np.zeros_like(device), powered)
+    return of_symbols + energy_of_bits(system.energy, seed, device, bits)
 
 
 def admit_grant(system: System, num_parameters: int, tick: Tick, rows: Candidates, grant: Grant) -> Grant:
@@ -495,8 +506,8 @@ def _paid_for(system: System, num_parameters: int, tick: Tick, rows: Candidates,
     """Return the grant with those silent whose batteries hold too little."""
     assert tick.battery is not None
     device = rows.device[grant.picked]
-    symbols = uplink.planned_symbols(system, num_parameters, grant, _rate(rows, grant))
-    needed = sending_joules(system, device, grant, symbols)
+    rate = _rate(rows, grant)
+    needed = sending_joules(system, device, grant, uplink.planned_symbols(system, num_parameters, grant, rate), rate)
     there = tick.battery[grant.picked]
     short = needed > there * _SLACK
     for at in np.flatnonzero(short)[:1] if grant.decision is not None else ():

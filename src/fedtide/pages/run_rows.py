@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -195,14 +194,13 @@ _LEAST_DB, _MOST_DB = -30.0, 100.0  # of interference over noise; less counts as
 def run_row_interference(run: RunView, grid: RowGrid) -> dict[str, Any] | None:
     """Return I/N in dB that uploads met in every cell at every column, as bytes [C c]; 0: nobody sent there. None: one cell."""
     chosen = [run.rounds[at] for at in grid.keep.tolist()]
-    cells = [list(getattr(each, "cell", ())) for each in chosen]
-    count = 1 + max(itertools.chain.from_iterable(cells), default=-1)
+    count = 1 + max((cell for each in chosen for cell in each.cell), default=-1)
     if count < 2:
         return None
     total, number = np.zeros((2, len(chosen), count))
-    for at, (each, cell) in enumerate(zip(chosen, cells, strict=True)):
-        np.add.at(total[at], cell, getattr(each, "interference", ()))
-        np.add.at(number[at], cell, 1)
+    for at, each in enumerate(chosen):
+        np.add.at(total[at], list(each.cell), each.interference)
+        np.add.at(number[at], list(each.cell), 1)
     with np.errstate(divide="ignore"):
         level = 10 * np.log10(total / np.maximum(number, 1)).clip(_LEAST_DB, _MOST_DB)
     low, high = np.floor(level[number > 0].min()), np.ceil(level[number > 0].max())
@@ -232,7 +230,7 @@ def run_row_uploads(run: RunView, grid: RowGrid) -> dict[str, Any]:
     most = None if grid.fine else _PICKS_LISTED
     chosen = [run.rounds[at] for at in grid.keep.tolist()]
     tree: dict[str, Any] = {"offset": np.cumsum([0, *(len(each.picked[:most]) for each in chosen)])}
-    several = tuple(name for name in _CELL_FIELDS if any(getattr(each, name, ()) for each in chosen))
+    several = tuple(name for name in _CELL_FIELDS if any(getattr(each, name) for each in chosen))
     for name in (*_PICK_FIELDS, *several):
         values = np.array([value for each in chosen for value in getattr(each, name)[:most]], np.float64)
         whole = name in ("picked", "age", "num_kept", "cell", "edge")

@@ -19,6 +19,7 @@ from fedtide.core.memory_budget import require_memory
 from fedtide.deploy import trace
 from fedtide.devices.availability import Availability
 from fedtide.devices.duration import Duration
+from fedtide.engine.cells import cells_at
 from fedtide.engine.making import load_dataset, make_coverage, make_system_part
 from fedtide.engine.step import step_links
 from fedtide.engine.system import MODEL_BITS, System, build, parameter_count
@@ -110,7 +111,7 @@ def _groups(rounds: Sequence[RoundRecord], num_devices: int) -> DeviceGroups | N
     for name in ("cell", "edge"):
         number = np.full(num_devices, -1, np.int64)
         for each in rounds:
-            if sent_to := getattr(each, name, ()):
+            if sent_to := getattr(each, name):
                 number[each.picked] = sent_to
         if (number >= 0).any():
             return DeviceGroups(name, number)
@@ -247,7 +248,20 @@ def _planned(run: Run, plain: RunView) -> RunView:
         passed_over=_passed_over(ticks, run.rounds),
         capacity=_capacities(system, ticks, run.rounds),
         label_counts=system.fleet.label_counts[:],
+        groups=_all_groups(system, plain.groups, ticks[-1].time),
     )
+
+
+def _all_groups(system: System, told: DeviceGroups | None, time: float) -> DeviceGroups | None:
+    """Return the groups with those who never uploaded where they are at this time."""
+    everyone, known = np.arange(system.fleet.num_devices), None
+    if told is not None and told.name == "cell":
+        known = cells_at(system, everyone, time)
+    elif system.edges is not None:
+        known = system.edges.edge(everyone, time)
+    if told is None or known is None:
+        return told
+    return told._replace(number=np.where(told.number < 0, known, told.number))
 
 
 def _ticks(system: System, count: int) -> tuple[Sequence[Tick], Sequence[float]]:

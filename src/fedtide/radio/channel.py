@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from fedtide import columns
-from fedtide.devices.traces import Trace, read_trace_columns
+from fedtide.devices.traces import Trace, TraceRows, read_trace_columns
 from fedtide.errors import DataError, FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.radio.cell import EQUAL, Coverage, Equal, LinkCoverage
@@ -228,31 +228,6 @@ def rate_as_capacity(mbit_per_s: Floats, symbol_rate: float, unit_seconds: float
 
 # more is a slip of units
 _LARGEST_VALUE = {"capacity": 1000.0, "snr_db": 300.0, "gain": 1e30, "mbit_per_s": 1e6}
-
-
-class TraceRows(NamedTuple):
-    """Values that hold from a time on: series after series (a device's, a file's), each in the order of time."""
-
-    time: Floats  # [rows]
-    value: Floats  # [rows]
-    first: Ints  # where the rows of each series begin, and the number of rows at the end [series + 1]
-    lasts: Floats  # how long the last value of each holds [series]
-
-    def end(self, series: Ints) -> Floats:
-        """Return until when each of these series is known [m]."""
-        return self.time[self.first[series + 1] - 1] + self.lasts[series]
-
-    def row_at(self, series: Ints, time: Floats, wrap: bool) -> Ints:
-        """Return the last row of each series that is not after this time [m], by halves. wrap: begin again at the end."""
-        low, high = self.first[series], self.first[series + 1]  # the row is at low or after it, and before high
-        if wrap:
-            period = self.end(series)
-            time = np.where(np.isinf(period), 0.0, np.mod(time, period))
-        while np.any(high - low > 1):
-            middle = (low + high) // 2
-            after = self.time[middle] > time
-            low, high = np.where(after, low, middle), np.where(after, middle, high)
-        return low
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Unicast:
     """A transmission to each device: bits / (W log2(1 + g SNR_k |h_k|^2)), SNR_k the average SNR of its uplink.
 
     With a coherence time |h_k|^2 ~ Exp(1) is drawn anew for each stretch of it (Rayleigh block fading), and a transmission goes
-    on as it began; without one |h_k|^2 = 1.
+    on as it began; without one |h_k|^2 = 1. Where the coverage has a delay (satellites), that comes on top.
     """
 
     bandwidth: Annotated[float, arg("W of each transmission", unit="symbols per unit of time", gt=0)] = 1e6
@@ -74,12 +74,16 @@ class Unicast:
     def __call__(self, seed: int, device: Ints, time: Floats, bits: float) -> Floats:
         """Return how long each transmission takes; infinity over a dead link [m]."""
         snr = self.coverage(seed, device, time) * 10 ** (self.gain_db / 10)
+        if callable(power := getattr(self.coverage, "power", None)):  # that devices control is not the server's
+            snr = snr / power(seed, device, time)
         if self.coherence is not None:
             block = np.minimum(np.floor(time / self.coherence), _LATEST).astype(np.int64)
             snr = snr * columns.exponential(seed, "downlink", device, block)
         rate = self.bandwidth * np.log1p(snr) / np.log(2)
         with np.errstate(divide="ignore", over="ignore"):
-            return np.asarray(bits / rate)
+            took = np.asarray(bits / rate)
+        delay = getattr(self.coverage, "delay", None)
+        return took if delay is None else np.asarray(took + delay(seed, device, time))
 
 
 DOWNLINKS: Final[dict[str, Any]] = {"instant": Instant, "broadcast": Broadcast, "unicast": Unicast}

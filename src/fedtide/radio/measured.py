@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict
 from scipy.special import ndtri
 
 from fedtide import columns
-from fedtide.devices.traces import Trace, csv_columns, trace_bytes
+from fedtide.devices.traces import Trace, TraceRows, csv_columns, trace_bytes
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.radio.channel import (
@@ -33,7 +33,6 @@ from fedtide.radio.channel import (
     FileLicense,
     FileSource,
     SymbolRate,
-    TraceRows,
     UnitSeconds,
     rate_as_capacity,
 )

@@ -182,7 +182,9 @@ class NewRadio:
     def blocks(self, snr: Floats, estimated_snr: Floats) -> Blocks:
         """Return what becomes of transport blocks whose MCS is chosen for an estimate of their SNR [m]."""
         ladder, outer = mcs_ladder(self), self.adaptation == "outer"
-        chosen = np.searchsorted(ladder.threshold, snr if outer else estimated_snr, side="right") - 1
+        # counted, which is several times as fast as a search where numbers come in any order
+        reached = (snr if outer else estimated_snr) >= ladder.threshold[:, None]
+        chosen = reached.sum(axis=0, dtype=np.int8) - 1
         at = np.maximum(chosen, 0)
         low = self._sent(ladder, at, snr)
         if outer:  # ACKs and NACKs keep it between this MCS and the next one, which fails too often

@@ -198,11 +198,11 @@ class Sky:
     def sunlit_until(self, satellite: Ints, begin: Floats, needed: Floats) -> Floats:
         """Return when the Sun has shone on each for so long since a time, in s [m]."""
         come, lit = self._since_shadow(satellite, begin)
-        turns = np.floor(come / _TURN)
-        wanted = np.minimum(come - turns * _TURN, lit) + self.orbits.rate * needed
+        turns, ever = np.floor(come / _TURN), np.isfinite(needed)
+        wanted = np.minimum(come - turns * _TURN, lit) + self.orbits.rate * np.where(ever, needed, 0.0)
         whole = np.maximum(np.ceil(wanted / lit) - 1, 0.0)  # at the end of a lit stretch, not of the shadow after it
         ahead = (turns + whole) * _TURN + (wanted - whole * lit) - come
-        return np.asarray(begin + np.maximum(ahead, 0.0) / self.orbits.rate)
+        return np.where(ever, begin + np.maximum(ahead, 0.0) / self.orbits.rate, np.inf)
 
 
 def sun_and_greenwich(day: float) -> tuple[Floats, float]:
@@ -323,7 +323,7 @@ class Leo:
 
 def _walker(text: str) -> tuple[float, int, int, int]:
     """Read i: t/p/f."""
-    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*:\s*(\d{1,8})\s*/\s*(\d{1,8})\s*/\s*(\d{1,8})\s*", text)
+    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*:\s*(\d{1,6})\s*/\s*(\d{1,6})\s*/\s*(\d{1,6})\s*", text)
     if found is None:
         raise FedtideError(
             f"coverage=leo: walker={text!r} is no constellation; write i: t/p/f as in '80: 40/5/1', inclination in degrees, "

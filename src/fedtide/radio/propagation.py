@@ -185,15 +185,16 @@ def given_positions(
     radius: float,
     least: float,
     away: Callable[[Floats, Floats], Floats] = np.hypot,
+    from_where: str = "the base station",
 ) -> tuple[Floats, Floats]:
     """Return the positions that a file gives of all devices (columns device,x,y) [N], as x and y in m.
 
-    away: how far a position is from the nearest base station [m].
+    away: how far a position is from where these distances count [m].
     """
     trace = read_trace_columns(path, ("device", "x", "y"))
     device, distance = trace.devices(num_devices), away(trace["x"], trace["y"])
     problem = (
-        f"device {{device:g}} is {{distance:g}} m from the base station, min_distance={least:g} and radius={radius:g}; "
+        f"device {{device:g}} is {{distance:g}} m from {from_where}, min_distance={least:g} and radius={radius:g}; "
         "move it or change them"
     )
     trace.refuse((distance < least) | (distance > radius), problem, distance=distance)

@@ -26,9 +26,8 @@ import numpy as np
 from fedtide import columns
 from fedtide.devices.traces import read_trace_columns
 from fedtide.errors import FedtideError
-from fedtide.parts import checks, registry
+from fedtide.parts import registry
 from fedtide.parts.arguments import arg
-from fedtide.parts.kinds import builtin_parts
 from fedtide.radio import propagation
 from fedtide.radio.cell import MOST_POSITIONS_KEPT, Places
 from fedtide.types import Floats, Ints
@@ -36,8 +35,10 @@ from fedtide.types import Floats, Ints
 Spot: TypeAlias = tuple[float, float]
 
 MOST_SITES = 1000
+_PATH_LOSSES = ("log_distance", "uma", "umi")
 _BLOCK_HZ = 180e3  # of a resource block of 12 subcarriers of 15 kHz: M counts these, whatever the spacing (2^mu M_RB)
 _SAMPLE = 10_000  # devices of which the expected interference is the mean; of a larger fleet, the first ones
+_MOST_HEARD_KEPT = 2**20  # devices x cells of which that is kept between ticks; of more it is worked out again
 _AT_ONCE = 2**16  # devices whose losses to all cells are held together
 
 
@@ -161,7 +162,7 @@ class _Sites:
             )
         if self.positions is not None:
             asked = self.positions, count, self.layout.radius, least
-            places = Places(*propagation.given_positions(*asked, self._nearest))
+            places = Places(*propagation.given_positions(*asked, self._nearest, "the nearest site"))
         object.__setattr__(self, "places", places)
 
     def make_layout(self) -> Layout:
@@ -171,23 +172,14 @@ class _Sites:
     def _link(self) -> Any:
         """Return the part that path_loss names."""
         label = f"coverage={self.name}: path_loss={str(self.path_loss)!r}"
+        if self.path_loss not in _PATH_LOSSES:
+            raise FedtideError(f"{label} says nothing of distances; name log_distance, uma or umi")
         args, fill = registry.inner_arguments(self.path_loss, None)
         for each in self.unused:
             if each in args:
-                raise FedtideError(
-                    f"{label} has {each}={args[each]}, which is not used here; give it to {self.name} itself"
-                )
-        own = self.path_loss not in builtin_parts("coverage")
-        make = registry.part if own else registry.resolve
-        made = make(
-            "coverage",
-            self.path_loss,
-            args,
-            lambda key: self.num_devices if key == "fleet.num_devices" else fill(key),
-        )
-        if not hasattr(checks.unguarded_part(made), "loss"):
-            raise FedtideError(f"{label} says nothing of distances; name log_distance, uma or umi")
-        return made
+                raise FedtideError(f"{label} has {each}={args[each]}, which is not used here; leave it out")
+        known = {"fleet.num_devices": self.num_devices}
+        return registry.resolve("coverage", self.path_loss, args, lambda key: known[key] if key in known else fill(key))
 
     @property
     def num_cells(self) -> int:
@@ -214,7 +206,10 @@ class _Sites:
         """Return I/N at every cell [c] if these devices [r] send for these shares of its time: sum_k share_k P_k g_kc / N."""
         if not self.interferes or not len(device):
             return np.zeros(self.num_cells)
-        heard = self._heard(seed, device, np.full(len(device), time))
+        if self.link.speed or self.num_devices * self.num_cells > _MOST_HEARD_KEPT:
+            heard = self.heard(seed, device, np.full(len(device), time))
+        else:
+            (heard,) = propagation.propagation_per_device(_heard_standing, seed, device, self.num_devices, self)
         return np.asarray((heard * share).sum(axis=1))
 
     def expected_interference(self, seed: int, device: Ints, time: Floats) -> Floats:
@@ -290,7 +285,7 @@ class _Sites:
         kept = self.num_devices if self.num_devices <= MOST_POSITIONS_KEPT else None
         return Served(*propagation.propagation_per_device(_standing, seed, device, kept, self))
 
-    def _heard(self, seed: int, device: Ints, time: Floats) -> Floats:
+    def heard(self, seed: int, device: Ints, time: Floats) -> Floats:
         """Return P_k g_kc / N of devices at every cell but their own [c m]."""
         losses = self.losses(seed, device, *self.position(seed, device, time))
         own, everyone = losses.argmin(axis=0), np.arange(len(device))
@@ -307,6 +302,11 @@ def _standing(seed: int, device: Ints, sites: _Sites) -> tuple[Ints, Floats]:
         losses = sites.losses(seed, some, *sites.position(seed, some, np.zeros(len(some))))
         found.append((losses.argmin(axis=0), losses.min(axis=0)))
     return np.concatenate([cell for cell, _ in found]), np.concatenate([loss for _, loss in found])
+
+
+def _heard_standing(seed: int, device: Ints, sites: _Sites) -> tuple[Floats]:
+    """Return what cells hear of devices that stand [c m]."""
+    return (sites.heard(seed, device, np.zeros(len(device))),)
 
 
 @functools.lru_cache(maxsize=4)  # SNR, cell and expected interference of a tick are asked for one after the other

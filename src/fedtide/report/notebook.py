@@ -70,7 +70,7 @@ def notebook_round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
             "test_accuracy": record.test_accuracy,
             "test_loss": record.test_loss,
             "train_loss": record.train_loss,
-            **record.ledger._asdict(),
+            **{name: value for name, value in record.ledger._asdict().items() if (name, value) != ("co2_grams", None)},
             **({"mean_interference": summary_mean(record.interference)} if record.cell else {}),
             **{f"metrics/{name}": value for name, value in record.metrics.items()},
         }

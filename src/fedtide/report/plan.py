@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedtide.aggregate.hierarchical import Hierarchical
 from fedtide.codec.base import Sent, checked_codec_kept
 from fedtide.config import Experiment
 from fedtide.config.workload import LARGE_FLEET_DEVICES
 from fedtide.engine.making import load_dataset
-from fedtide.engine.step import Bools, Info
+from fedtide.engine.step import Bools, Info, edges_in_step
 from fedtide.engine.system import System, build, parameter_count
 from fedtide.engine.ticks import Planned, planned
 from fedtide.engine.uplink import planned_tick_bits
@@ -45,7 +46,7 @@ class Plan(NamedTuple):
     # [r]: picked, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, num_kept; lost (who of them, None
     # if only the packets tell) and lost_at_most; silent (who is too weak to be heard over the air); joules of all who are
     # ready (None: not counted); label_variance and proved_minimal; where there are several cells, per picked device the
-    # cell and the interference (I/N, a number) that it meets there
+    # cell and the interference (I/N, a number) that it meets there; where there are edge servers, the edge of each
     rows: list[dict[str, Any]]
     summary: dict[str, Any]  # the plan in a dozen numbers
 
@@ -149,6 +150,8 @@ def _plan_rows(system: System) -> tuple[list[dict[str, Any]], Ledger, float | No
                 "label_variance": label_variance(candidates.label_counts[picked]),
                 "proved_minimal": grant.proved_minimal,
             }
+            if system.edges is not None:
+                row["edge"] = edges_in_step(system.edges, tick, candidates, grant)[picked].tolist()
             if grant.cell is not None and grant.interference is not None:
                 row |= {"cell": grant.cell.tolist(), "interference": grant.interference.tolist()}
             if costs.energy:
@@ -249,9 +252,24 @@ def _plan_summary(system: System, rows: list[dict[str, Any]], ledger: Ledger, tr
         "largest_capacity_gap": float(max(gaps)) if gaps else None,
         "joules": None if training is None or not granted else ledger.joules,
         "joules_of_training": training if granted else None,
+        **({} if ledger.co2_grams is None else {"co2_grams": ledger.co2_grams}),
         "ledger": ledger._asdict() if granted else None,
         **({"cells": _cells(system, granted)} if system.num_cells > 1 else {}),
+        **({} if system.edges is None else _edge_summary(system.edges, rows, granted)),
     }
+
+
+def _edge_summary(
+    edges: Hierarchical, rows: Sequence[Mapping[str, Any]], granted: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return how many updates arrive at each edge server, and how often the cloud averages them."""
+    uploads = [0] * edges.count
+    for row in granted:
+        missing = {*(row["lost"] or ()), *row["silent"]}
+        for device, edge in zip(row["picked"], row["edge"], strict=True):
+            uploads[edge] += device not in missing
+    averages = sum(row["index"] % edges.every == 0 for row in rows)
+    return {"uploads_per_edge": uploads if granted else None, "cloud_averages": averages}
 
 
 def _cells(system: System, granted: list[dict[str, Any]]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedtide.report.plan import Plan
 
 PLAN_TITLE: Final = "Plan (nothing trained)"
+_EDGES_LISTED: Final = 12
 _CELLS_LISTED: Final = 10
 _PICKS_LISTED: Final = 30  # per aggregation; the others are counted
 
@@ -97,6 +98,9 @@ def _upload_facts(summary: Mapping[str, Any]) -> dict[str, str]:
         facts["silent"] = (
             f"{summary['silent']:,} of {summary['uploads']:,}: in outage, too weak to be heard, or out of energy"
         )
+    if (edges := summary.get("uploads_per_edge")) is not None:
+        listed = ", ".join(f"{count:,}" for count in edges[:_EDGES_LISTED]) + (", ..." if edges[_EDGES_LISTED:] else "")
+        facts["edge servers"] = f"{len(edges)}, with {listed} uploads; {summary['cloud_averages']:,} cloud averages"
     facts["devices never heard"] = _unheard_in_words(summary)
     facts["ages of scheduled devices"] = ages_in_words(summary["ages_of_picked"])
     facts["budget of an upload"] = _bits_in_words(budget)
@@ -164,6 +168,8 @@ def _cost_facts(experiment: Experiment, summary: Mapping[str, Any]) -> dict[str,
         training = summary["joules_of_training"]
         sending = ("at most " if used is None else "") + _number(summary["joules"] - training)
         facts["energy"] = f"{_number(summary['joules'])} J: {_number(training)} training, {sending} sending"
+    if "co2_grams" in summary:
+        facts["CO2"] = f"{_number(summary['co2_grams'])} g"
     return facts
 
 

@@ -99,6 +99,7 @@ def summarise(
         "bits_down": ledger.bits_down,
         "air_time": ledger.air_time,
         "joules": ledger.joules or None,
+        **({} if ledger.co2_grams is None else {"co2_grams": ledger.co2_grams}),
         "air_time_and_joules_count": "sent" if ledger.counts_sent else "granted",  # symbols
         "overhead_bits": sum(bits for record in rounds for bits in record.overhead_bits),
         "samples_used": ledger.samples_used,
@@ -131,6 +132,7 @@ def summary_texts(summary: Mapping[str, Any]) -> dict[str, str]:
         "symbols idle": _formatted(summary["idle_share"], "{:.1%}"),
         f"airtime {counted}": _formatted(summary["air_time"] or None),
         "joules" if counted == "sent" else "joules as granted": _formatted(summary["joules"]),
+        **({"CO2 (g)": _formatted(summary["co2_grams"])} if "co2_grams" in summary else {}),
         "bits sent": f"{summary['bits']:,.0f}",
         "header bits besides": f"{summary['overhead_bits']:,}",
         "bits of models down": f"{summary['bits_down']:,.0f}",

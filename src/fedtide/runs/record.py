@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pydantic import ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from fedtide.core.yaml12 import shown
-from fedtide.devices.energy import Energy, energy_is_counted
+from fedtide.devices.energy import Energy, energy_is_counted, energy_of_bits
 from fedtide.engine.step import Info
 from fedtide.engine.system import MODEL_BITS, System
 from fedtide.learning.trainer import DeviceWork
@@ -53,6 +53,7 @@ class Ledger(NamedTuple):
     joules: float = 0.0  # of training and of the symbols sent; 0: not counted
     # that packets took, of those granted; None in runs of older versions, whose air_time and joules count the symbols granted
     symbols_sent: float | None = None
+    co2_grams: float | None = None  # of these joules; None: not counted
 
     @property
     def counts_sent(self) -> bool:
@@ -114,8 +115,9 @@ class RoundRecord(NamedTuple):
         for name in ("retransmitted", *PER_UPLOAD_IF_ANY):
             if not tree[name]:
                 del tree[name]
-        if self.ledger.symbols_sent is None:
-            del tree["ledger"]["symbols_sent"]
+        for name in ("symbols_sent", "co2_grams"):
+            if tree["ledger"][name] is None:
+                del tree["ledger"][name]
         return json.dumps(tree, separators=(",", ":"))
 
     @classmethod
@@ -191,6 +193,8 @@ class Costs:
         trained = trained if ready.fresh is None else trained * ready.fresh  # who waits to be picked trained before
         given_up = 0 if ready.dropped is None else int(self._dropped(ready)[1].sum())
         first = [at for at in sending if at not in info.again]  # whose update was not sent before
+        joules = self._joules(info, trained, sent)
+        co2_grams = getattr(self.energy, "co2_grams", None)
         return Ledger(
             symbols=spent.symbols + symbols,
             bits=spent.bits + bits,
@@ -199,8 +203,9 @@ class Costs:
             control_bits=spent.control_bits + info.control_bits,
             bits_down=spent.bits_down + self.model_bits * receivers,
             air_time=spent.air_time + (on_air / self.symbol_rate if self.symbol_rate else 0.0),
-            joules=spent.joules + self._joules(info, trained, sent),
+            joules=spent.joules + joules,
             symbols_sent=(spent.symbols_sent or 0.0) + on_air if counts_sent else None,
+            co2_grams=None if co2_grams is None else (spent.co2_grams or 0.0) + co2_grams(info.time, joules),
         )
 
     def _dropped(self, tick: Tick) -> tuple[Ints, Ints, Floats]:
@@ -219,27 +224,37 @@ class Costs:
         grant, rows = info.grant, info.rows
         if self.at_once:  # those that stay silent send nothing
             return np.where(np.isin(grant.picked, info.arrived), grant.symbols.sum(), 0.0)
-        packets = [info.sent.get(device) for device in rows.device[grant.picked].tolist()]
-        bits = [packet.bits if packet else 0 for packet in packets]
+        bits = self._bits_sent(info)
         rate = rows.capacity[grant.picked] if grant.rate is None else grant.rate
         return symbols_per_packet(bits, rate, grant.symbols)
+
+    def _bits_sent(self, info: Info) -> Floats:
+        """Return the bits of the packet that each picked device sent [r]; none if all send at once, uncoded."""
+        packets = [info.sent.get(device) for device in info.rows.device[info.grant.picked].tolist()]
+        return np.array([packet.bits if packet and not self.at_once else 0 for packet in packets], np.float64)
 
     def _joules(self, info: Info, samples: Ints, sent: Floats) -> float:
         if self.energy is None:
             return 0.0
+        device = info.rows.device[info.grant.picked]
+        of_bits = math.fsum(energy_of_bits(self.energy, self.seed, device, self._bits_sent(info)))
+        return of_bits + self._joules_of_work(self.energy, info, samples, sent)
+
+    def _joules_of_work(self, energy: Energy, info: Info, samples: Ints, sent: Floats) -> float:
+        """Return what trainings and symbols take in J."""
         symbols = np.zeros(len(info.rows.device))
         symbols[info.grant.picked] = sent if info.grant.power is None else sent * info.grant.power
         tick, rows = info.ready
         given_up = 0.0
         if tick.dropped is not None:
             device, visited, speed = self._dropped(tick)
-            given_up = math.fsum(self.energy(self.seed, device, visited * speed**2, np.zeros(len(device))))  # type: ignore[arg-type]
+            given_up = math.fsum(energy(self.seed, device, visited * speed**2, np.zeros(len(device))))  # type: ignore[arg-type]
         if tick.speed is not None:  # the energy of a cycle grows with the square of the frequency
             samples = samples * tick.speed**2  # type: ignore[assignment]
         if info.waiting is None:
-            return given_up + math.fsum(self.energy(self.seed, rows.device, samples, symbols))  # in any order the same
-        trained = self.energy(self.seed, rows.device, samples, np.zeros(len(samples)))
-        landed = self.energy(self.seed, info.rows.device, np.zeros(len(symbols), np.int64), symbols)
+            return given_up + math.fsum(energy(self.seed, rows.device, samples, symbols))  # in any order the same
+        trained = energy(self.seed, rows.device, samples, np.zeros(len(samples)))
+        landed = energy(self.seed, info.rows.device, np.zeros(len(symbols), np.int64), symbols)
         return given_up + math.fsum([*trained, *landed])
 
 

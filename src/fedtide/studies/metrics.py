@@ -168,14 +168,15 @@ SHARES: Final[Mapping[str, Metric]] = {
 # `bits_to_0.9` and the like are metrics as others are, for any accuracy; but a run may never get there.
 
 
-_NAME = re.compile(r"(time|bits|joules|bits_down|air_time)_to_(0?\.\d+|1(?:\.0*)?)")
+_NAME = re.compile(r"(time|bits|joules|bits_down|air_time|co2_grams)_to_(0?\.\d+|1(?:\.0*)?)")
 _HELP: Final = (
     "metrics/NAME for what was measured besides, "
-    "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9"
+    "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A, co2_grams_to_A with an accuracy A such as 0.9"
 )
 UNCOUNTED: Final[Mapping[str, str]] = {
     "joules": "radio.joules_per_symbol and fleet.joules_per_sample are both 0: give one, or another fleet.energy, to count energy",
     "air_time": "radio.symbol_rate is 0: give it to count time on the air",
+    "co2_grams": "fleet.energy is not carbon: wrap it, fleet.energy={name: carbon, path: grid.csv, inner: ...}",
     "bits_down": "stored by an older fedtide, which did not count bits down: run it again",
 }
 
@@ -214,7 +215,7 @@ def amount_spent(result: RunResult, what: str) -> Floats:
 class Reaching:
     """A metric: what of something is spent until an accuracy is reached."""
 
-    what: str  # time, bits, joules, bits_down, air_time
+    what: str  # time, bits, joules, bits_down, air_time, co2_grams
     accuracy: float
 
     def __call__(self, result: RunResult) -> float:

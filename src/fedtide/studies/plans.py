@@ -30,7 +30,7 @@ class Plans(NamedTuple):
 
         variant, the keys that differ; aggregations, num_ready (mean), uploads, lost_share (at most, if packets tell their
         size as they are encoded), mean_age (ticks), budget_bits (median), kept_share (mean r/d), symbols granted,
-        symbols_sent (what packets take of them), air_time and air_time_sent, joules, never_heard (devices). What
+        symbols_sent (what packets take of them), air_time and air_time_sent, joules, co2_grams, never_heard (devices). What
         only a training tells, or nobody counts, is NaN.
         """
         return notebook_frame(notebook_columns(self.rows()))
@@ -134,6 +134,7 @@ def _numbers(plan: Plan) -> dict[str, Any]:
         "air_time": granted / rate if rate and granted is not None else None,
         "air_time_sent": sent / rate if rate and sent is not None else None,
         "joules": summary["joules"],
+        "co2_grams": summary.get("co2_grams"),
         "never_heard": summary["never_heard"],
         "seconds": pace and pace["training"] + pace["evaluation"],
     }
@@ -161,6 +162,7 @@ _COLUMNS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {
     "air_time": ("airtime granted", _short),
     "air_time_sent": ("airtime sent", _short),
     "joules": ("joules", _short),
+    "co2_grams": ("g CO2", _short),
     "never_heard": ("never heard", "{:,}".format),
     "seconds": ("run time", lambda seconds: f"{_short(seconds)} s"),
 }

@@ -49,7 +49,7 @@ _CURVES: Final[Mapping[str, type]] = {
 _ROUNDS: Final[Mapping[str, type]] = {"index": int, "time": float, "num_ready": int, "uploads": int}
 _UPLOADS: Final[Mapping[str, type]] = {"index": int, "device": int, "age": int, "capacity": float, "lost": int}
 # Columns after these, in tables of runs that have any: newer ones, and what was measured, as METRIC_PREFIX + its name.
-_MORE_CURVES: Final[Mapping[str, type]] = {"symbols_sent": float}
+_MORE_CURVES: Final[Mapping[str, type]] = {"symbols_sent": float, "co2_grams": float}
 _MORE_UPLOADS: Final[Mapping[str, type]] = {"silent": float, "retransmitted": float}  # 0, 1 or NaN: not known
 METRIC_PREFIX: Final = "metrics/"
 _HIGHEST: Final = {
@@ -62,6 +62,7 @@ COLUMNS: Final = (*_CURVES, *_MORE_CURVES)
 # Columns that a result has only if anything was spent or counted, and how they are read otherwise.
 IF_ABSENT: Final = {
     "control_bits": 0.0, "air_time": 0.0, "joules": 0.0, "bits_down": math.nan, "symbols_sent": math.nan,
+    "co2_grams": math.nan,
 }  # fmt: skip
 
 

@@ -54,12 +54,20 @@ class Behaviour:
     release: Literal["finish", "aggregation"] = "finish"
 
 
+class Sunlight(NamedTuple):
+    """When the Sun shines on devices that harvest its energy."""
+
+    time: Callable[[Ints, Floats, Floats], Floats]  # (device, begin, end [m]) -> for how long it shines in between [m]
+    until: Callable[[Ints, Floats, Floats], Floats]  # (device, begin, needed [m]) -> when it has shone for so long [m]
+
+
 class Batteries(NamedTuple):
     """What devices can spend."""
 
     capacity: float  # J, which everyone begins with
-    harvest: float  # J per unit of time
+    harvest: float  # J per unit of time, while the Sun shines
     training: Energy  # what one training takes
+    sunlight: Sunlight | None = None  # None: always
 
 
 @dataclass(frozen=True)
@@ -395,8 +403,9 @@ class World:
     def _level(self, device: Ints) -> Floats:
         """Return what devices have left now, in J [m]."""
         assert self.batteries is not None
-        gained = self.batteries.harvest * (self.time - self.charged[device])
-        return np.minimum(self.level[device] + gained, self.batteries.capacity)
+        since, sun = self.charged[device], self.batteries.sunlight
+        lit = self.time - since if sun is None else sun.time(device, since, np.full(len(device), self.time))
+        return np.minimum(self.level[device] + self.batteries.harvest * lit, self.batteries.capacity)
 
     def _charged(self, device: Ints, batteries: Batteries) -> tuple[Ints, Floats]:
         """Return those who have enough for a training, and what it takes; the others wait until they have."""
@@ -405,6 +414,8 @@ class World:
         missing = needed[short] - level[short]
         with np.errstate(divide="ignore"):
             wait = np.where(needed[short] <= batteries.capacity, missing / batteries.harvest, math.inf)
+        if batteries.sunlight is not None:
+            wait = batteries.sunlight.until(device[short], np.full(len(wait), self.time), wait) - self.time
         self._put(device[short], AWAY, self.time + np.maximum(wait, 1e-9))
         return device[~short], needed[~short]
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from fedtide.config import dump, experiment
+from fedtide.engine import build, planned
 from fedtide.studies import CONFIDENCE
+from fedtide.types import Floats
 from fedtide_lab.paper.claims import FigureResults
 from fedtide_lab.prose import key_words, prose_table
 from fedtide_lab.skies.studies import ARMS, LEAGUE_CURVES, SKIES, TUNED, sky_claims, sky_study
-from fedtide_lab.worlds.page import change_cell, world_changes, worlds_list
-from fedtide_lab.worlds.studies import Change, Survey
+from fedtide_lab.worlds.page import Decided, change_cell, decided_worlds, world_changes, worlds_list
+from fedtide_lab.worlds.studies import Change, Survey, World
 
+_VERDICTS = ("holds", "not resolved", "contradicted")
 _ARM_GAINS = ("proposed over random", "proposed over BC", "random over BC", f"dead_zone over {TUNED}")
 
 
@@ -25,7 +32,16 @@ def sky_values(results: FigureResults) -> dict[str, Any]:
     titled = [
         [arm.title, titles[arm.against], *(change_cell(changes[arm.name][name]) for name in _ARM_GAINS)] for arm in arms
     ]
+    decided = decided_worlds(SKIES, results, sky_claims)
+    signals = {sky.title: sky_signals(sky) for sky in SKIES if results.get(sky.name)}
     return {
+        "signals": prose_table(
+            ["sky", *(f"{name}, dB: 5 %, median, 95 %" for name in ("SNR", "I/N", "SINR"))],
+            [
+                [title, *(_decibels(found[name]) if found[name].any() else "none" for name in ("SNR", "I/N", "SINR"))]
+                for title, found in signals.items()
+            ],
+        ),
         "explanations": prose_table(["arm", "less that in", *_ARM_GAINS], titled) if titled else "",
         "arms": worlds_list(arms, "arm"),
         "methods": prose_table(
@@ -36,6 +52,20 @@ def sky_values(results: FigureResults) -> dict[str, Any]:
         "by chance": len(every) * (1 - CONFIDENCE),
         "resolved": _num_resolved(every),
         "resolved among all": _num_resolved(strict),
+        "where": prose_table(
+            ["claim", *_VERDICTS],
+            [
+                [claim.text, *(", ".join(_where(decided, number, verdict)) for verdict in _VERDICTS)]
+                for number, claim in enumerate(sky_claims(""))
+            ],
+        ),
+        **{
+            f"{finding.check.figure} gain {finding.check.better} over {finding.check.worse}": gain
+            for each in decided
+            for verdict in each.verdicts
+            for finding in verdict.findings
+            if (gain := finding.at(CONFIDENCE)) is not None
+        },
         **{
             f"{arm} change {name}": made.paired
             for arm, found in changes.items()
@@ -43,6 +73,35 @@ def sky_values(results: FigureResults) -> dict[str, Any]:
             if made is not None
         },
     }
+
+
+def sky_signals(sky: World) -> dict[str, Floats]:
+    """Return SNR, I/N and SINR of the uploads under random scheduling, numbers: of a plan, which trains nothing."""
+    found: dict[str, list[Floats]] = {"SNR": [], "I/N": [], "SINR": []}
+    for run in sky_study(sky).runs:
+        if run.label != "random":
+            continue
+        system = build(experiment(dump(run.experiment), {"data": {"name": "synthetic"}}))  # it does not look at labels
+        for step in planned(system):
+            if step.grant is None or step.candidates is None:
+                continue
+            device, met = step.candidates.device[step.grant.picked], step.grant.interference
+            link = system.channel(run.experiment.seed, step.tick.index, step.tick.time, device)
+            assert link.signal is not None
+            found["SNR"].append(link.signal.snr)
+            found["I/N"].append(np.zeros(len(device)) if met is None else met)
+    whole = {name: np.concatenate(columns) for name, columns in found.items() if columns}
+    return {**whole, "SINR": whole["SNR"] / (1 + whole["I/N"])}
+
+
+def _decibels(values: Floats) -> str:
+    low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
+    return ", ".join(f"{round(10 * math.log10(each))}" if each > 0 else "none" for each in (low, middle, high))
+
+
+def _where(decided: Sequence[Decided], number: int, verdict: str) -> list[str]:
+    """Return the skies in which a claim has this verdict."""
+    return [each.world.name for each in decided if each.verdicts[number].verdict == verdict]
 
 
 def _all_changes(results: FigureResults, confidence: float) -> list[Change]:

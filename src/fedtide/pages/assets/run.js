@@ -203,7 +203,7 @@
     words: (run) => `${run.fine ? "One row per device" : "Rows of devices, the fastest first"}: when it trained, waited, was away, and whether it was picked; the table below tells the aggregation in view`,
     legend: (run) => [
       ["bar", "train", run.jobs && run.jobs.done.some((each) => each >= 0) || !run.fine ? "training" : "training or waiting"], run.fine ? ["bar", "wait", "waiting for the server"] : null, awayKnown(run) ? ["bar", "away", "away"] : null,
-      ["pick", "up", "uploaded"], run.fine ? ["ring", "drop", "ready, not picked"] : null, lostKnown(run) ? ["cross", "lost", "outage"] : null, run.fine && run.silent ? ["ring", "lost", "picked, silent"] : null,
+      ["pick", "up", "uploaded"], run.fine ? ["ring", "drop", "ready, not picked"] : null, lostKnown(run) ? ["cross", "lost", "lost"] : null, run.fine && run.silent ? ["ring", "lost", "picked, silent"] : null,
     ],
     back(run, draw, height) {
       rowNames(run, draw, run.rowHeight);
@@ -325,7 +325,7 @@
   const channel = {
     title: "Channel, bit/symbol", axis: true, rows: true, height: (run) => run.rows * run.cellHeight + 2 + disturbedHeight(run),
     words: (run) => `Heat map of what each uplink carried at each aggregation, up to ${F.number(run.cells.capacity_max, 3)} bit/symbol; picked devices are marked`,
-    legend: (run) => [["gradient", "", `to ${F.number(state.scale, 3)}`], run.fine ? ["faded", "", "faded: not ready"] : null, run.fine ? ["dot", "mark", "picked"] : null, run.fine && lostKnown(run) ? ["cross", "lost", "outage"] : null, run.interference ? ["bar", "lost", `below: interference over noise, ${run.interference.low} to ${run.interference.high} dB`] : null],
+    legend: (run) => [["gradient", "", `to ${F.number(state.scale, 3)}`], run.fine ? ["faded", "", "faded: not ready"] : null, run.fine ? ["dot", "mark", "picked"] : null, run.fine && lostKnown(run) ? ["cross", "lost", "lost"] : null, run.interference ? ["bar", "lost", `below: interference over noise, ${run.interference.low} to ${run.interference.high} dB`] : null],
     back(run, draw, height) {
       const h = run.cellHeight, [first, last] = inView(run), thin = h > 5 ? 0.6 : 0;
       rowNames(run, draw, h);
