@@ -11,6 +11,7 @@ import pytest
 import fedtide
 from fedtide.errors import FedtideError
 from fedtide.studies.race import _budget
+from fedtide.studies.results import RunResult
 from fedtide.studies.run import Outcome
 
 BASE: dict[str, Any] = {
@@ -87,6 +88,21 @@ def test_who_diverges_is_out_and_told() -> None:
     assert found.stopped == "one candidate is left"
     with pytest.raises(FedtideError, match=r"no candidate is left \(wild: diverged on seed 0.*kept"):
         race({"wild": {"learning.learning_rate": 1e300}, "wilder": {"learning.learning_rate": 1e301}}, seeds=2)
+
+
+def test_a_winner_that_diverges_on_a_fresh_seed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one did in a league that was tuned on a single seed."""
+    whole = RunResult.diverged
+    late = property(lambda run: 0.5 if run.experiment["seed"] == 2 else whole.fget(run))  # type: ignore[attr-defined]
+    monkeypatch.setattr(RunResult, "diverged", late)
+    found = race({"bad": BAD, "good": GOOD}, seeds=2, confirm=2)
+    assert found.note == f"{found.leader} diverged on the fresh seed 2; bad diverged on the fresh seed 2"
+
+
+def test_a_candidate_that_cannot_run_is_out_with_the_reason() -> None:
+    found = race({"good": GOOD, "none": {"policy.scheduler": "nofile.py:x"}}, seeds=2, confirm=0, against="good")
+    (row,) = found.eliminated
+    assert (row.outcome, row.mean, row.num_seeds) == ("failed", None, 0)
 
 
 def test_ties_are_ties_and_small_differences_are_said_to_be_small() -> None:

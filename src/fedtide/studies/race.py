@@ -70,11 +70,11 @@ class RaceResult(NamedTuple):
     leader: str
     rows: tuple[RaceRow, ...]  # of every candidate, in the order in which they were given
     stopped: str  # why the race ended
-    against: str | None  # with what the leader was compared on fresh seeds; None: with nothing
-    confirmed: Comparison | None  # its gain there: positive is better, a plain 95 % interval
-    note: str  # what else is to be said, of the fresh seeds and of pairs on different instruction paths
     num_runs: int  # all of them, those that were in the store already too
     seconds: float  # of one core that they took
+    note: str = ""  # what else is to be said, of the fresh seeds and of pairs on different instruction paths
+    against: str | None = None  # with what the leader was compared on fresh seeds; None: with nothing
+    confirmed: Comparison | None = None  # its gain there: positive is better, a plain 95 % interval
 
     @property
     def tied(self) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ class _Race:
         known = [each for each in took if each is not None]  # not of a run that was stopped and went on
         self.num_runs += len(took)
         self.seconds += math.fsum(known) * len(took) / max(len(known), 1)
-        self.work += math.fsum(map(expected_run_work, study.runs))
+        self.work += len(seeds) * math.fsum(map(expected_run_work, study.runs[: len(entries)]))
         return found
 
     def expected_seconds(self, entries: Mapping[str, Experiment], count: int) -> float:
@@ -199,6 +199,8 @@ class _Race:
 
     def runs_left(self, number: int, limit: _Budget, confirm: int) -> float:
         """Return how many runs of this fidelity the budget has left; a cheaper one takes half of it."""
+        if limit == _Budget():
+            return math.inf
         pair = {name: self.entries[name] for name in self.alive[:2]}
         each = self.expected_seconds(self.at_fidelity(number), 1) / len(self.alive)
         seconds = limit.seconds - self.seconds - self.expected_seconds(pair, confirm)
@@ -286,46 +288,28 @@ class _Race:
 
     def so_far(self) -> RaceResult:
         left = f"{len(self.alive)} of {len(self.entries)} candidates are left"
-        rows, taken = self.rows(), (self.num_runs, self.seconds)
-        return RaceResult(
-            self.name,
-            self.metric,
-            self.level,
-            self.leader(),
-            rows,
-            self.stopped or left,
-            None,
-            None,
-            self.paths_note,
-            *taken,
-        )
+        told = (self.stopped or left, self.num_runs, self.seconds, self.paths_note)
+        return RaceResult(self.name, self.metric, self.level, self.leader(), self.rows(), *told)
 
     def confirmed(self, found: RaceResult, against: str, seeds: Sequence[int]) -> RaceResult:
         """Compare the leader with another candidate on fresh seeds and on the test set, as the experiments are."""
         pair = {name: self.entries[name] for name in dict.fromkeys((found.leader, against))}
         runs = self.results(pair, seeds)
-        lost = [self.paths_note] if self.paths_note else []
-        lost += [
-            f"{name} {self.out[name][1]}"
-            for name in pair
-            if self.out.get(name, ("",))[0] == "failed" and not runs[name]
-        ]
-        lost += [
-            f"{name} diverged on the fresh seed {seed}"
-            for name, each in runs.items()
-            for seed, run in each.items()
-            if run.diverged is not None
-        ]
-        told = found._replace(num_runs=self.num_runs, seconds=self.seconds)
+        notes = [self.paths_note]
+        for name, each in runs.items():
+            notes += [f"{name} {self.out[name][1]}"] if not each and name in self.out else []
+            wild = [seed for seed, run in each.items() if run.diverged is not None]
+            notes += [f"{name} diverged on the fresh seed{'s' * (len(wild) > 1)} {str(wild)[1:-1]}"] if wild else []
         shared = [seed for seed in seeds if all(seed in each for each in runs.values())]
         measure = metric_named(self.metric)
         numbers = [[self.sign * measure(runs[name][seed]) for seed in shared] for name in pair]
-        if len(pair) == 2 and shared and not np.isnan(numbers).any():
-            gain = paired_difference(numbers[0], numbers[1], margin=self.margin)
-            return told._replace(against=against, confirmed=gain, note="; ".join(lost))
+        told = found._replace(num_runs=self.num_runs, seconds=self.seconds)
         if np.isnan(numbers).any():
-            lost.append(f"not every fresh seed has a {self.metric}, so nothing is compared on them")
-        return told._replace(note="; ".join(lost))
+            notes.append(f"not every fresh seed has a {self.metric}, so nothing is compared on them")
+        elif len(pair) == 2 and shared:
+            gain = paired_difference(numbers[0], numbers[1], margin=self.margin)
+            told = told._replace(against=against, confirmed=gain)
+        return told._replace(note="; ".join(filter(None, notes)))
 
 
 def race(
