@@ -58,6 +58,7 @@ SINGLE: dict[str, str] = {
     "small_cnn": "learning.model=small_cnn|timeline.horizon=1",
     "steps": "learning.local_steps=5|learning.local_epochs=null|learning.schedule=cosine",
     "training-loss": "learning.training_loss=true",
+    "validation": "data.validation=0.2",
     "react-keep": "fleet.unpicked=keep",
     "react-wait": "fleet.unpicked=keep|timeline.uploads=wait|radio.symbol_rate=100000",
     "react-later": "timeline.uploads=later|radio.symbol_rate=100000",
@@ -76,6 +77,7 @@ SINGLE: dict[str, str] = {
     "gilbert": "radio.channel=gilbert_elliott",
     "waterfall": "radio.modem=waterfall",
     "gap": "radio.modem=gap",
+    "gap-outage": "radio.modem={name: gap, min_snr_db: 5}|radio.snr_db=8",
     "nr": "radio.modem=nr|policy.scheduler=random|radio.snr_db=6",
     "nr-outer": "radio.modem={name: nr, table: 2, adaptation: outer, harq: chase}|radio.csi=noisy",
     "nr-unacknowledged": "radio.modem={name: nr, harq: none, num_prbs: 2, acknowledged: false}|radio.num_symbols=3000",
@@ -112,7 +114,7 @@ def cases() -> dict[str, list[str]]:
             "policy.age_base=0.846",
         ]
     small = ["data.name=synthetic", "data.num_train=4000", "data.num_test=200", "learning.model=softmax"]
-    for name in ("paper", "macro_cell", "walking", "iot_battery", "phones", "cross_silo", "leo"):
+    for name in ("paper", "macro_cell", "walking", "iot_battery", "phones", "cross_silo", "leo", "drives"):
         found[f"scenario-{name}"] = [f"scenario={name}", *small]
     return found
 
