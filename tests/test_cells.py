@@ -50,6 +50,7 @@ NETWORKS = st.fixed_dictionaries(
         "alpha": st.sampled_from([0.0, 0.7, 1.0]),
         "decides": st.booleans(),
         "blocks": st.sampled_from([1, 2]),
+        "expected": st.sampled_from(["none", "mean"]),
         "limit": st.integers(1, 30),
     }
 )
@@ -94,6 +95,7 @@ def test_plan_and_run_meet_the_interference_of_a_double_loop(tmp_path: Path, wor
     coverage = {
         **shape,
         **control,
+        "expected": world["expected"],
         "path_loss": {"name": "log_distance", "sigma_db": 0.0},
         "positions": str(tmp_path / "spots.csv"),
     }
@@ -130,7 +132,8 @@ def test_plan_and_run_meet_the_interference_of_a_double_loop(tmp_path: Path, wor
             met = twin.interference(device, sends)
             assert record.interference[at] == pytest.approx(met, rel=1e-9, abs=1e-12)
             strength = power[at] * twin.received(device, record.cell[at])
-            believed = math.log2(1 + strength / (1 + twin.expected(device)))
+            expected = twin.expected(device) if world["expected"] == "mean" else 0.0
+            believed = math.log2(1 + strength / (1 + expected))
             assert record.capacity[at] == pytest.approx(believed, rel=1e-4)
             carried = record.symbols[at] * math.log2(1 + strength / (1 + met))
             if abs(carried / max(record.sent_bits[at], 1) - 1) > 1e-3:
