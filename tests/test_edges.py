@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import edge_cells
@@ -149,8 +149,11 @@ def test_never_averaged_edges_are_federations_of_their_own(
 # The slow twin: a plain double loop, of ticks and of edges.
 
 
-def twin(experiment: fedtide.Experiment, num_edges: int, every: int, attached: Any) -> list[list[Any]]:
-    """Return the edges' models after every tick, where all who are ready upload as they are. attached: (device, time) -> edge."""
+def twin(experiment: fedtide.Experiment, num_edges: int, every: int, attached: Any) -> tuple[list[Any], Any]:
+    """Return the edges' models at the end and their mean, where all who are ready upload as they are.
+
+    attached: (device, time) -> edge.
+    """
     system, trainer = build(experiment, dataset=small_dataset()), FakeTrainer()
     samples, base = system.fleet.num_samples, experiment.policy.age_base
     rate = experiment.learning.learning_rate
@@ -158,8 +161,8 @@ def twin(experiment: fedtide.Experiment, num_edges: int, every: int, attached: A
     versions: dict[int, list[Any]] = {1: [first] * num_edges}
     born = {1: 0.0}
     last = {k: attached(k, 0.0) for k in range(system.fleet.num_devices)}
+    models, mean = list(versions[1]), first
     for tick in system.ticks:
-        models = list(versions[tick.index])
         for edge in range(num_edges):
             total, moved = 0.0, np.zeros_like(first)
             for k, start in zip(tick.ready.tolist(), tick.start.tolist(), strict=True):
@@ -174,18 +177,18 @@ def twin(experiment: fedtide.Experiment, num_edges: int, every: int, attached: A
                 models[edge] = moved / total
         for k in tick.ready.tolist():
             last[k] = attached(k, tick.time)
+        mean = sum(samples[k] * models[edge] for k, edge in last.items()) / samples.sum()
         if tick.index % every == 0:
-            mean = sum(samples[k] * models[edge] for k, edge in last.items()) / samples.sum()
             models = [mean] * num_edges
-        versions[tick.index + 1], born[tick.index + 1] = models, tick.time
-    return [versions[index] for index in sorted(versions)]
+        versions[tick.index + 1], born[tick.index + 1] = list(models), tick.time
+    return models, mean
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.integers(1, 4), st.integers(1, 7), st.sampled_from([0.0, 0.4, 3.0]), st.integers(0, 99))
-def test_cells_against_the_slow_twin(
-    tmp_path_factory: pytest.TempPathFactory, num_cells: int, every: int, speed: float, seed: int
-) -> None:
+@pytest.mark.parametrize("every", [1, 4, 7])  # 12 ticks
+@pytest.mark.parametrize(
+    ("num_cells", "speed", "seed"), [(1, 0.4, 1), (2, 0.0, 2), (3, 0.4, 3), (4, 3.0, 4), (5, 1.3, 5)]
+)
+def test_cells_against_the_slow_twin(tmp_path: Path, num_cells: int, every: int, speed: float, seed: int) -> None:
     tree = {
         "seed": seed,
         "data": {"size_spread": 0.5},
@@ -194,14 +197,14 @@ def test_cells_against_the_slow_twin(
     }
     experiment = small(ASYNCHRONOUS, tree, edges(every=every))
     cells = edge_cells.Walkers(num_cells, speed)
-    folder = tmp_path_factory.mktemp("edges") / "run"
-    result = run(experiment, folder)
-    state = state_of(folder)
-    expected = twin(
+    result = run(experiment, tmp_path / "run")
+    state = state_of(tmp_path / "run")
+    expected, mean = twin(
         experiment, num_cells, every, lambda k, time: int(cells.cell(seed, np.array([k]), np.array([time]))[0])
     )
     models = state.models[state.version].reshape(num_cells, -1)
-    np.testing.assert_allclose(models, np.stack(expected[-1]), atol=5e-6)
+    np.testing.assert_allclose(models, np.stack(expected), atol=5e-6)
+    np.testing.assert_allclose(result.model, mean, atol=5e-6)
     assert [each.metrics["cloud_average"] for each in result.rounds] == [
         float(each.index % every == 0) for each in result.rounds
     ]

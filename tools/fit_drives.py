@@ -21,7 +21,7 @@ from scipy.optimize import brentq, least_squares
 from scipy.special import ndtr, ndtri
 from scipy.stats import multivariate_normal
 
-from fedtide.radio import measured
+from fedtide.radio import drive_twin, measured
 
 ROOT = Path(__file__).parents[1]
 FITTED, PAGE = ROOT / "src/fedtide/radio/drive_twin.json", ROOT / "docs/drives.md"
@@ -36,7 +36,7 @@ LEAST = 60.0  # seconds with an SNR that a file needs, as channel=drive_test has
 def seconds_of(path: Path, state: measured.State) -> list[np.ndarray]:
     """Return the SNR in dB of each file, second by second, NaN where there is no link."""
     found = []
-    for trace in measured._drives(path, state, measured._stamps(path)):
+    for trace in measured.drive_tests(path, state):
         rows = measured.drive_snr(trace, 1.0, 5.0)
         at = np.arange(int(rows.end(np.zeros(1, np.int64))[0])) + 0.5
         found.append(rows.value[rows.row_at(np.zeros(len(at), np.int64), at, wrap=False)])
@@ -45,7 +45,7 @@ def seconds_of(path: Path, state: measured.State) -> list[np.ndarray]:
 
 def twin_seconds(state: measured.State, count: int, length: int) -> list[np.ndarray]:
     """Return the same of so many devices of the twin."""
-    twin, device = measured.DriveTwin(count, state=state), np.arange(count)
+    twin, device = drive_twin.DriveTwin(count, state=state), np.arange(count)
     snr = np.stack([twin(0, 0, float(second), device) for second in range(length)], axis=1)
     return known_links(list(snr))
 
@@ -157,7 +157,7 @@ def rows_of(said: dict[str, Any]) -> dict[str, float]:
 def table(fitted: dict[str, Any]) -> str:
     """Return data set and twin side by side."""
     both = []
-    for state in measured._MOTIONS:
+    for state in drive_twin.MOTIONS:
         length = 1800  # s, about a drive
         both += [rows_of(fitted[state]["measured"]), rows_of(statistics(twin_seconds(state, 1000, length)))]
     lines = ["| | static: measured | twin | driving: measured | twin |", "|---|---:|---:|---:|---:|"]
@@ -170,7 +170,7 @@ def table(fitted: dict[str, Any]) -> str:
 def main(path: Path, write: bool) -> None:
     """Fit and compare."""
     fitted = json.loads(FITTED.read_text("utf-8")) if FITTED.exists() else {}
-    for state in measured._MOTIONS:
+    for state in drive_twin.MOTIONS:
         series = seconds_of(path, state)
         if write:
             fitted[state] = fit(series)
@@ -180,7 +180,7 @@ def main(path: Path, write: bool) -> None:
         fitted["source"] = "Raca et al., MMSys 2020, https://github.com/uccmisl/5Gdataset (GPL-3.0)"
         fitted["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
         FITTED.write_text(json.dumps(fitted, indent=1) + "\n", encoding="utf-8")
-        measured.drive_statistics.cache_clear()
+        drive_twin.drive_statistics.cache_clear()
     made = table(fitted)
     print(made)
     if write:

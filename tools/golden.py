@@ -50,11 +50,15 @@ SINGLE: dict[str, str] = {
     "downlink-unicast": "radio.downlink=unicast|radio.symbol_rate=1000000",
     "energy": "fleet.joules_per_sample=0.001|radio.joules_per_symbol=0.0001|radio.symbol_rate=1000000",
     "cmos": "fleet.energy=cmos",
+    "energy-measured": "fleet.energy={name: measured_5g, network: mmwave, unit_seconds: 60}|radio.symbol_rate=1000000",
+    "channel-drive_twin": "radio.channel={name: drive_twin, unit_seconds: 60}",
+    "channel-drive_twin-static": "radio.channel={name: drive_twin, unit_seconds: 60, state: static, outages: false}",
     "upload-time": "timeline.upload_time=0.05",
     "released": "profile=released-code",
     "small_cnn": "learning.model=small_cnn|timeline.horizon=1",
     "steps": "learning.local_steps=5|learning.local_epochs=null|learning.schedule=cosine",
     "training-loss": "learning.training_loss=true",
+    "validation": "data.validation=0.2",
     "react-keep": "fleet.unpicked=keep",
     "react-wait": "fleet.unpicked=keep|timeline.uploads=wait|radio.symbol_rate=100000",
     "react-later": "timeline.uploads=later|radio.symbol_rate=100000",
@@ -76,6 +80,11 @@ SINGLE: dict[str, str] = {
     "|radio.csi=noisy|radio.joules_per_symbol=0.0001",
     "react-cells": "radio.coverage={name: sites, sites: [[0, 0], [500, 0]], margin_db: 2}|timeline.uploads=later"
     "|radio.symbol_rate=100000",
+    "gap": "radio.modem=gap",
+    "gap-outage": "radio.modem={name: gap, min_snr_db: 5}|radio.snr_db=8",
+    "nr": "radio.modem=nr|policy.scheduler=random|radio.snr_db=6",
+    "nr-outer": "radio.modem={name: nr, table: 2, adaptation: outer, harq: chase}|radio.csi=noisy",
+    "nr-unacknowledged": "radio.modem={name: nr, harq: none, num_prbs: 2, acknowledged: false}|radio.num_symbols=3000",
     "leo": "radio.coverage={name: leo, unit_seconds: 3600}|fleet.availability=in_sight|timeline.horizon=8",
     "leo-buffered": "radio.coverage={name: leo, unit_seconds: 3600, hold: true, random_start: true}|fleet.availability=in_sight"
     "|timeline.name=buffered|timeline.buffer_size=3|timeline.horizon=8",
@@ -109,7 +118,17 @@ def cases() -> dict[str, list[str]]:
             "policy.age_base=0.846",
         ]
     small = ["data.name=synthetic", "data.num_train=4000", "data.num_test=200", "learning.model=softmax"]
-    for name in ("paper", "macro_cell", "walking", "iot_battery", "phones", "cross_silo", "leo", "seven_cells"):
+    for name in (
+        "paper",
+        "macro_cell",
+        "walking",
+        "iot_battery",
+        "phones",
+        "cross_silo",
+        "leo",
+        "drives",
+        "seven_cells",
+    ):
         found[f"scenario-{name}"] = [f"scenario={name}", *small]
     return found
 

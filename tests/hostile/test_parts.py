@@ -67,6 +67,16 @@ SHAPES = {
     "coverage": ("def bad(seed, device, time):\n    return {}", "np.ones(len(device))"),
     "csi": ("def bad(seed, tick, time, device, snr):\n    return {}", "Signal(snr, snr)"),
     "modem": ("def bad(snr):\n    device = snr\n    return {}", "np.log2(1 + snr)"),
+    "modem.achieved": (
+        "class bad:\n    def __call__(self, snr):\n        return np.log2(1 + snr)\n"
+        "    def achieved(self, snr, estimated_snr):\n        device = snr\n        return {}",
+        "np.log2(1 + snr)",
+    ),
+    "modem.error": (
+        "class bad:\n    def __call__(self, snr):\n        return np.log2(1 + snr)\n"
+        "    def error(self, snr):\n        device = snr\n        return {}",
+        "np.zeros(len(snr))",
+    ),
     "access": ("def bad(updates, weights, snr, rng):\n    return {}", "weights @ updates"),
     "downlink": ("def bad(seed, device, time, bits):\n    return {}", "np.zeros(len(device))"),
     "energy": ("def bad(seed, device, samples, symbols):\n    return {}", "np.ones(len(device))"),
@@ -153,6 +163,7 @@ KEYS = {kind: f"{each.key}=p.py:bad" for kind, each in KINDS.items()} | {
     "metric": "learning.metrics=[p.py:bad]",
 }
 BESIDES = {
+    "modem": ["radio.csi=noisy"],
     "access": ["codec.name=ideal"],
     "selector": ["fleet.concurrency=3"],
 }  # what a part needs of the rest of the experiment
@@ -305,6 +316,8 @@ ROWS = [
         ("Signal(None, snr)", "returned None: .*SNRs"),
     ),
     *rows("modem", 5, *RAISES, *NO_COLUMN, *NO_AMOUNT),
+    *rows("modem.achieved", 5, *RAISES, *NO_COLUMN, *NO_AMOUNT),
+    *rows("modem.error", 5, *RAISES, *NO_COLUMN, ("np.full(len(device), 1.1)", "1.1 at position 0 .*probabilities from 0 to 1")),
     *rows("retransmission", 5, *RAISES, *NO_COLUMN, ("np.full(len(device), np.nan)", "nan at position 0"), NO_AMOUNT[2]),
     *rows(
         "selector", 5, *RAISES,

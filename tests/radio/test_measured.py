@@ -17,15 +17,8 @@ from scipy import stats
 from fedtide import config
 from fedtide.errors import DataError, FedtideError
 from fedtide.radio.channel import TraceChannel
-from fedtide.radio.measured import (
-    DriveTest,
-    DriveTwin,
-    Mahimahi,
-    drive_snr,
-    drive_statistics,
-    packet_rates,
-    read_drive_test,
-)
+from fedtide.radio.drive_twin import DriveTwin, drive_statistics
+from fedtide.radio.measured import DriveTest, Mahimahi, drive_snr, packet_rates, read_drive_test
 from fedtide.runs.manifest import file_sources, manifest_versions
 from fedtide.types import Floats
 from trace_files import drive_test
@@ -157,7 +150,8 @@ def test_folders_and_archives_that_hold_nothing(tmp_path: Path, kind: Callable[.
 
 
 def folder(tmp_path: Path) -> Path:
-    """Return a set of four drive tests, whose SNR says which and when: 20 second dB steps of 0.01 on top of 10 per file."""
+    """Return a set of four drive tests, whose SNR says which and when: 10 dB a file, and 0.01 dB a second."""
+    tmp_path = tmp_path / ".hidden" / "driving"  # where the set lies tells nothing
     for at, name in enumerate(("Static/a", "Static/b", "Driving/c", "Driving/x/d")):
         drive(tmp_path / f"set/{name}.csv", [(k, f"{10 * at + k / 100:.2f}") for k in range(100 + 50 * at)])
     written(tmp_path / "set/Driving/._c.csv", "kept by a file system")
@@ -197,9 +191,11 @@ def test_states_archives_and_offsets(tmp_path: Path) -> None:
     assert set((decibels(driving, 0, 0.0, np.arange(20)) // 10).astype(int)) == {2, 3}
     with zipfile.ZipFile(tmp_path / "set.zip", "w") as archive:
         for file in held.rglob("*.csv"):
-            archive.write(file, file.relative_to(tmp_path))
+            archive.write(file, file.relative_to(held.parent))
     packed = DriveTest(tmp_path / "set.zip", state="driving", offset_db=3.0)
     assert decibels(packed, 7, 1.5, np.arange(9)) == pytest.approx(decibels(driving, 7, 1.5, np.arange(9)) + 3)
+    assert len(DriveTest(held, state="static").rows.lasts) == 2
+    assert len(DriveTest(held / "Driving", state="driving").rows.lasts) == 2
     short = DriveTest(held, min_seconds=160)
     assert len(short.rows.lasts) == 2
 
@@ -254,6 +250,7 @@ def test_capacity_of_a_packet_trace(tmp_path: Path) -> None:
     [
         ("1\n2.5\n", {}, "line 2: '2.5' is no whole number of ms"),
         ("1\n-2\n", {}, "line 2: '-2' is no whole number of ms"),
+        ("1\n99999999999999999999\n", {}, "line 2: '99999999999999999999' is no whole number of ms"),
         ("5\n3\n", {}, "line 2: 3 ms comes after 5 ms; sort the lines by time"),
         ("0\n0\n", {}, "ends at 0 ms; it needs lines with the ms"),
         ("", {}, "ends at 0 ms"),

@@ -70,7 +70,10 @@ class Guarded:
 
         def call(*args: Any) -> Any:
             with self._reported():
-                return value(*args)
+                answer = value(*args)
+            if (check := METHOD_ANSWERS.get((self.kind, attribute))) is None:
+                return answer
+            return check(WorldCall(self.kind, f"{self.label}{self.place}: {attribute}", args[:1]), answer)
 
         return call
 
@@ -287,6 +290,14 @@ ANSWERS: Final[dict[str, Callable[[WorldCall, Any], Any]]] = {
     "retransmission": lambda call, answer: call.column(answer, "numbers of bits >= 0", lambda found: found >= 0),
     "work": _work,
     "schedule": lambda call, answer: call.column(answer, "finite factors >= 0 of the learning rate"),
+}
+
+# Methods that are asked with what the part is called with, and more.
+METHOD_ANSWERS: Final[dict[tuple[str, str], Callable[[WorldCall, Any], Any]]] = {
+    ("modem", "achieved"): ANSWERS["modem"],
+    ("modem", "error"): lambda call, answer: call.column(
+        answer, "probabilities from 0 to 1", lambda found: (found >= 0) & (found <= 1)
+    ),
 }
 
 

@@ -312,6 +312,6 @@ CHANNELS: Final[dict[str, Any]] = {
     "gilbert_elliott": GilbertElliott,
     "trace": TraceChannel,
     "drive_test": "fedtide.radio.measured:DriveTest",
-    "drive_twin": "fedtide.radio.measured:DriveTwin",
+    "drive_twin": "fedtide.radio.drive_twin:DriveTwin",
     "mahimahi": "fedtide.radio.measured:Mahimahi",
 }

@@ -1,4 +1,4 @@
-"""Measured uplinks: 5G drive tests, packet traces, and a twin of the drive tests' statistics that needs no file.
+"""Measured uplinks: 5G drive tests and packet traces. `drive_twin.py` has the drives' statistics, and needs no file.
 
 The files of a folder are dealt to the devices by the seed; each device plays its file from a second of its own on, and from the
 beginning again at the end. Rows are looked up as those of `channel=trace` are.
@@ -8,35 +8,29 @@ from __future__ import annotations
 
 import functools
 import io
-import json
 import math
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
-from importlib import resources
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
-from scipy.special import ndtri
 
 from fedtide import columns
 from fedtide.devices.traces import Trace, TraceRows, csv_columns, trace_bytes
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.radio.channel import (
-    MOST_WAVES_KEPT,
     FileLicense,
     FileSource,
     SymbolRate,
     UnitSeconds,
     rate_as_capacity,
 )
-from fedtide.radio.propagation import propagation_cosine, propagation_per_device, propagation_sum
 from fedtide.types import Floats, Ints, Link, read_only
 
 State: TypeAlias = Literal["any", "static", "driving"]
@@ -54,17 +48,18 @@ _MOST_SNR_DB: Final = 100.0  # more is a slip of units
 def _files(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[Path, bytes]]:
     """Yield name and content of every file with one of these endings in a folder or an archive, or of the one file named."""
     if path.is_dir():
-        for file in sorted(each for each in path.rglob("*") if each.suffix in suffixes and _is_data(each)):
-            yield file, trace_bytes(file, _MOST_BYTES)
+        for file in sorted(path.rglob("*")):
+            if file.is_file() and _is_data(file.relative_to(path), suffixes):
+                yield file, trace_bytes(file, _MOST_BYTES)
     elif path.suffix == ".zip":
         yield from _archived(path, suffixes)
     else:
         yield path, trace_bytes(path, _MOST_BYTES)
 
 
-def _is_data(path: Path) -> bool:
-    """Say whether a file is one of the set's, rather than one that a file system keeps beside them."""
-    return not any(part.startswith((".", "__MACOSX")) for part in path.parts[1:]) and path.parts[0] != "__MACOSX"
+def _is_data(inside: Path, suffixes: tuple[str, ...]) -> bool:
+    """Say whether a file is one of the set's, rather than one that a file system keeps beside them. inside: from the folder on."""
+    return inside.suffix in suffixes and not any(part.startswith((".", "__MACOSX")) for part in inside.parts)
 
 
 def _archived(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[Path, bytes]]:
@@ -72,14 +67,14 @@ def _archived(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[Path, byt
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             held = sorted(archive.infolist(), key=lambda each: each.filename)
-            held = [each for each in held if Path(each.filename).suffix in suffixes and _is_data(Path(each.filename))]
+            held = [each for each in held if not each.is_dir() and _is_data(Path(each.filename), suffixes)]
             if sum(each.file_size for each in held) > _MOST_BYTES:
                 raise DataError(
                     f"the archive {path} holds more than {_MOST_BYTES // 2**20} MB; unpack what is needed of it"
                 )
             for each in held:
                 yield path / each.filename, archive.read(each)
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
         raise DataError(
             f"the archive {path} cannot be read ({error}); pack it anew, or name its folder unpacked"
         ) from error
@@ -118,12 +113,19 @@ def _played(rows: TraceRows, seed: int, device: Ints, seconds: float) -> Floats:
 # 5G drive tests, a row a second: SNR, CQI, cell, speed and position as a phone reports them.
 
 
+_TIMESTAMP = re.compile(r"(\d{4})\.(\d\d)\.(\d\d)_(\d\d)\.(\d\d)\.(\d\d)")
+
+
 def _number_or_none(text: str) -> float:
     return math.nan if text.strip() in ("-", "") else float(text)
 
 
 def _seconds(text: str) -> float:
-    return datetime.strptime(f"{text.strip()} +0000", "%Y.%m.%d_%H.%M.%S %z").timestamp()
+    found = _TIMESTAMP.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(text)
+    year, month, day, hour, minute, second = map(int, found.groups())
+    return datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
 
 
 _DRIVE_COLUMNS = ("SNR", "CQI", "CellID", "Speed", "Longitude", "Latitude")
@@ -194,21 +196,41 @@ def drive_snr(trace: Trace, step: float, max_gap: float, refuse: bool = False) -
     return TraceRows(time, snr, np.array([0, len(time)]), np.array([end - time[-1]]))
 
 
-@functools.lru_cache(maxsize=4)  # a hundred files, which every run of a study names
-def _drives(path: Path, state: State, stamps: _Stamps) -> list[Trace]:
+def drive_tests(path: Path, state: State = "any") -> list[Trace]:
+    """Read all drive tests of a folder, an archive or a file; state: those in a folder of this name."""
     files = list(_files(path, (".csv",)))
     if not files:
         raise DataError(f"there is no .csv file in {path}; name the folder, the .zip or the file of the drive tests")
-    told = [(state in {part.lower() for part in file.parts}, file, content) for file, content in files]
-    held = [(file, content) for fits, file, content in told if fits or state == "any"]
+    above = len(path.parts) - 1  # folders that tell nothing of the state
+    held = [each for each in files if state == "any" or state in {part.lower() for part in each[0].parts[above:]}]
     if not held:
         raise DataError(f"no file of {path} lies in a folder named {state!r}; make one, or say state: any")
     return [read_drive_test(file, content) for file, content in held]
 
 
+class _Drives(NamedTuple):
+    rows: TraceRows
+    is_irish: bool
+
+
+@functools.lru_cache(maxsize=8)  # a hundred files, which every run of a study names
+def _drives(
+    path: Path, state: State, step: float, max_gap: float, refuse: bool, least: float, stamps: _Stamps
+) -> _Drives:
+    """Return the SNRs of all drive tests that have one for so many seconds at least."""
+    traces, kept = drive_tests(path, state), []
+    for trace in traces:
+        rows = drive_snr(trace, step, max_gap, refuse)
+        up = np.diff(rows.time, append=rows.end(np.zeros(1, np.int64)))[rows.value > 0].sum()
+        kept += [rows] if up >= least and up > 0 else []
+    if not kept:
+        raise DataError(f"no drive test of {path} has an SNR for min_seconds={least:g}; name longer ones, or lower it")
+    return _Drives(_joined(kept), all(_IRISH_FILE.fullmatch(trace.path.name) for trace in traces))
+
+
 @dataclass(frozen=True)
 class DriveTest:
-    """SNR of per-second 5G drive tests (.csv: Timestamp, SNR in dB, ...), a file and a start second per device, by the seed.
+    """SNR_k(t) = 10^(dB/10) in second s_k + t of a 5G drive test: a file and a start s_k per device, drawn by the seed.
 
     Format and columns of Raca et al., "Beyond throughput, the next generation: a 5G dataset with channel and context metrics",
     MMSys 2020. A phone reports the downlink's SNR: `offset_db` is what the uplink is better.
@@ -217,7 +239,7 @@ class DriveTest:
     path: Annotated[Path, arg("a folder of .csv files, a .zip of one, or one file")]
     unit_seconds: UnitSeconds = 1.0
     state: Annotated[State, arg("files in a folder of this name only")] = "any"
-    step: Annotated[float, arg("over which SNRs are averaged", unit="s", gt=0)] = 1.0
+    step: Annotated[float, arg("over which SNRs are averaged", unit="s", ge=0.1)] = 1.0
     max_gap: Annotated[float, arg("how long an SNR is held until the next one", unit="s", ge=0)] = 5.0
     gaps: Annotated[Literal["no_link", "refuse"], arg("longer ones: SNR 0 meanwhile, or an error")] = "no_link"
     min_seconds: Annotated[float, arg("files that have an SNR for a shorter time are left out", unit="s", ge=0)] = 60.0
@@ -227,22 +249,13 @@ class DriveTest:
     rows: TraceRows = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        refuse, kept = self.gaps == "refuse", []
-        traces = _drives(self.path, self.state, _stamps(self.path))
-        if not self.source and all(_IRISH_FILE.fullmatch(trace.path.name) for trace in traces):
+        how = (self.step, self.max_gap, self.gaps == "refuse", self.min_seconds)
+        rows, is_irish = _drives(self.path, self.state, *how, _stamps(self.path))
+        if not self.source and is_irish:
             object.__setattr__(self, "source", _IRISH_SOURCE)
             object.__setattr__(self, "license", self.license or "GPL-3.0")
-        for trace in traces:
-            rows = drive_snr(trace, self.step, self.max_gap, refuse)
-            up = np.diff(rows.time, append=rows.end(np.zeros(1, np.int64)))[rows.value > 0].sum()
-            kept += [rows] if up >= self.min_seconds and up > 0 else []
-        if not kept:
-            raise DataError(
-                f"no drive test of {self.path} has an SNR for min_seconds={self.min_seconds:g}; name longer ones, or lower it"
-            )
-        joined = _joined(kept)
-        scaled = read_only(joined.value * 10 ** (self.offset_db / 10))
-        object.__setattr__(self, "rows", joined._replace(value=scaled))
+        scaled = read_only(rows.value * 10 ** (self.offset_db / 10))
+        object.__setattr__(self, "rows", rows._replace(value=scaled))
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
         """Return SNR_k [m]; the tick's number does not matter."""
@@ -253,6 +266,7 @@ class DriveTest:
 
 
 _PACKET_BITS: Final = 12_000  # 1500 bytes, for each line of a trace
+_LONGEST_MS: Final = 10  # digits of a line: four months
 _MAHIMAHI_SUFFIXES: Final = (".trace", ".up", ".down", ".txt", ".log", "")
 
 
@@ -263,7 +277,7 @@ def packet_rates(path: Path, content: bytes, window: float) -> TraceRows:
     """
     lines = content.split()
     for at, line in enumerate(lines):
-        if not line.isdigit():
+        if not line.isdigit() or len(line) > _LONGEST_MS:
             shown = line[:40].decode("ascii", "replace")
             raise DataError(f"the trace {path}, line {at + 1}: {shown!r} is no whole number of ms; write one a line")
     ms = np.array(lines, np.int64)
@@ -293,16 +307,16 @@ def _packet_traces(path: Path, window: float, stamps: _Stamps) -> list[TraceRows
 
 @dataclass(frozen=True)
 class Mahimahi:
-    """Rates of Mahimahi's packet traces: a line is a ms at which 1500 bytes may be sent; a file and a start per device.
+    """C_k = 12,000 bits x lines in a window / its symbols, of Mahimahi's packet traces: a line is a ms at which 1500 bytes may go.
 
-    C = 12,000 bits x lines in a window / its symbols. Netravali et al., "Mahimahi: Accurate Record-and-Replay for HTTP",
+    A file and a start per device, drawn by the seed. Netravali et al., "Mahimahi: Accurate Record-and-Replay for HTTP",
     USENIX ATC 2015.
     """
 
     path: Annotated[Path, arg("a file, a folder of .trace, .up, .down, .txt or .log files, or a .zip of one")]
     symbol_rate: SymbolRate = 0.0
     unit_seconds: UnitSeconds = 1.0
-    window: Annotated[float, arg("over which rates are averaged", unit="s", gt=0)] = 1.0
+    window: Annotated[float, arg("over which rates are averaged", unit="s", ge=0.1)] = 1.0
     min_seconds: Annotated[float, arg("shorter files are left out", unit="s", ge=0)] = 0.0
     source: FileSource = ""
     license: FileLicense = ""
@@ -323,92 +337,3 @@ class Mahimahi:
         """Return C_k [m]; the tick's number does not matter."""
         capacity = _played(self.rows, seed, device, time * self.unit_seconds)
         return Link(capacity, capacity)
-
-
-# A twin of the drive tests: for each device a normal process of time, pushed through the quantiles of what was measured.
-#
-# z_k(t) = sqrt(w_0) b_k + sum_i sqrt(w_i) g_i(t), where b_k is a device's luck and E[g_i(t) g_i(t + s)] = exp(-s/tau_i): a
-# quick part and a slow one. SNR_k(t) is the quantile of z_k(t). There is no link while another such process, with the
-# correlation a + (1 - a) exp(-(s/tau)^2/2), is below a threshold. Both are sums of sinusoids, whose frequencies have the
-# spectrum of that correlation: functions of time, which need no state. tools/fit_drives.py has the fit.
-
-
-class _Motion(BaseModel):
-    """What was fitted to the drive tests of one state; `measured` is what it was fitted to."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
-
-    files: int
-    quantile_z: list[float]  # standard normal quantiles, ascending ...
-    quantile_db: list[float]  # ... and the SNR at each
-    weights: list[float]  # w_0 of a device's luck, w_1 of the quick part, w_2 of the slow one
-    tau: list[float]  # of the quick part and the slow one, in s
-    down_share: float  # of the time without a link
-    down_luck: float  # a
-    down_tau: float  # in s
-
-
-_MOTIONS: Final = ("static", "driving")
-_WAVES: Final = 12  # of each part
-
-
-@functools.cache
-def drive_statistics() -> tuple[_Motion, ...]:
-    """Return what was fitted to the drive tests of those who stand and of those who drive."""
-    found = json.loads((resources.files("fedtide.radio") / "drive_twin.json").read_text("utf-8"))
-    return tuple(_Motion.model_validate(found[state]) for state in _MOTIONS)
-
-
-def _twin_waves(seed: int, device: Ints, state: State) -> tuple[npt.NDArray[Any], ...]:
-    """Return what makes the process of each device: see `DriveTwin`.
-
-    Its state, 0 or 1 [m]; cycles per second and phases of its waves, quick, slow, and of being without a link [3W m]; its luck
-    in SNR and in links [m], standard normal.
-    """
-    fitted = drive_statistics()
-    share = fitted[0].files / sum(each.files for each in fitted)
-    moves = (columns.uniform(seed, "drive state", device) >= {"static": 1.0, "driving": 0.0}.get(state, share)) * 1
-    part = (
-        np.arange(_WAVES)[:, None]
-        + columns.uniform(seed, "drive waves", device, np.arange(3 * _WAVES).reshape(3, -1, 1))
-    ) / _WAVES
-    quick, slow = (np.array([each.tau[i] for each in fitted])[moves] for i in (0, 1))
-    cauchy, normal = np.tan(np.pi / 2 * part[:2]), ndtri((1 + part[2]) / 2)
-    down = np.array([each.down_tau for each in fitted])[moves]
-    speed = np.concatenate([cauchy[0] / quick, cauchy[1] / slow, normal / down]) / (2 * np.pi)
-    phase = columns.uniform(seed, "drive phases", device, np.arange(3 * _WAVES)[:, None])
-    luck = [columns.normal(seed, "drive luck", device, draw=i) for i in (0, 1)]
-    return moves, speed, phase, luck[0], luck[1]
-
-
-@dataclass(frozen=True)
-class DriveTwin:
-    """SNR with the statistics of the drive tests of Raca et al. (MMSys 2020), without their files; see `drive_test`.
-
-    SNR_k(t) = Q(sqrt(w_0) b_k + sqrt(w_1) g_1(t) + sqrt(w_2) g_2(t)), Q the measured quantiles, E[g_i(t) g_i(t+s)] =
-    exp(-s/tau_i); 0 while there is no link, for the measured share of the time. Fitted by tools/fit_drives.py.
-    """
-
-    num_devices: Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")]
-    unit_seconds: UnitSeconds = 1.0
-    state: Annotated[State, arg("devices that stand, that drive, or both as in the data set")] = "any"
-    outages: Annotated[bool, arg("at times there is no link, as where phones fell back to 2G or 3G")] = True
-    offset_db: OffsetDb = 0.0
-
-    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
-        """Return SNR_k at this time [m]; the tick's number does not matter."""
-        kept = self.num_devices if 8 * _WAVES * self.num_devices <= MOST_WAVES_KEPT else None
-        moves, speed, phase, luck, down_luck = propagation_per_device(_twin_waves, seed, device, kept, self.state)
-        waves = propagation_cosine(speed * (time * self.unit_seconds) + phase)
-        quick, slow, down = (propagation_sum(each) * math.sqrt(2 / _WAVES) for each in waves.reshape(3, _WAVES, -1))
-        snr = np.zeros(len(device))
-        for motion, fitted in enumerate(drive_statistics()):
-            here = moves == motion
-            w = np.sqrt(fitted.weights)
-            z = w[0] * luck[here] + w[1] * quick[here] + w[2] * slow[here]
-            decibels = np.interp(z, fitted.quantile_z, fitted.quantile_db) + self.offset_db
-            a = fitted.down_luck
-            down_z = math.sqrt(a) * down_luck[here] + math.sqrt(1 - a) * down[here]
-            lost = self.outages & (down_z < ndtri(fitted.down_share))
-            snr[here] = np.where(lost, 0.0, 10 ** (decibels / 10))
-        return snr

@@ -10,15 +10,16 @@ import numpy as np
 
 from fedtide.config import dump, experiment
 from fedtide.engine import build, planned
-from fedtide.studies import CONFIDENCE
+from fedtide.studies import CONFIDENCE, Comparison, mean_accuracy, paired_difference, paired_results
 from fedtide.types import Floats
 from fedtide_lab.paper.claims import FigureResults
-from fedtide_lab.prose import key_words, prose_table
+from fedtide_lab.prose import gain_words, key_words, prose_table
 from fedtide_lab.skies.studies import ARMS, LEAGUE_CURVES, SKIES, TUNED, sky_claims, sky_study
 from fedtide_lab.worlds.page import Decided, change_cell, decided_worlds, world_changes, worlds_list
 from fedtide_lab.worlds.studies import Change, Survey, World
 
 _VERDICTS = ("holds", "not resolved", "contradicted")
+_LEVELS = ("proposed", "random", "BC", TUNED, "dead_zone")  # methods whose own accuracy is compared
 _ARM_GAINS = ("proposed over random", "proposed over BC", "random over BC", f"dead_zone over {TUNED}")
 
 
@@ -33,6 +34,7 @@ def sky_values(results: FigureResults) -> dict[str, Any]:
         [arm.title, titles[arm.against], *(change_cell(changes[arm.name][name]) for name in _ARM_GAINS)] for arm in arms
     ]
     decided = decided_worlds(SKIES, results, sky_claims)
+    levels = {sky.name: _levels(sky, results) for sky in (*SKIES, *ARMS)}
     signals = {sky.title: sky_signals(sky) for sky in SKIES if results.get(sky.name)}
     return {
         "signals": prose_table(
@@ -43,6 +45,14 @@ def sky_values(results: FigureResults) -> dict[str, Any]:
             ],
         ),
         "explanations": prose_table(["arm", "less that in", *_ARM_GAINS], titled) if titled else "",
+        "levels": prose_table(
+            ["sky or arm", "less that in", *_LEVELS],
+            [
+                [sky.title, titles[sky.against], *(gain_words(levels[sky.name].get(name)) for name in _LEVELS)]
+                for sky in (*SKIES, *ARMS)
+                if levels[sky.name]
+            ],
+        ),
         "arms": worlds_list(arms, "arm"),
         "methods": prose_table(
             ["method", "as keys"], [[f"`{name}`", key_words(tree)] for name, tree in LEAGUE_CURVES.items()]
@@ -66,6 +76,7 @@ def sky_values(results: FigureResults) -> dict[str, Any]:
             for finding in verdict.findings
             if (gain := finding.at(CONFIDENCE)) is not None
         },
+        **{f"{sky} level {name}": made for sky, found in levels.items() for name, made in found.items()},
         **{
             f"{arm} change {name}": made.paired
             for arm, found in changes.items()
@@ -104,6 +115,19 @@ def _where(decided: Sequence[Decided], number: int, verdict: str) -> list[str]:
     return [each.world.name for each in decided if each.verdicts[number].verdict == verdict]
 
 
+def _levels(sky: World, results: FigureResults) -> dict[str, Comparison]:
+    """Return the mean accuracy of some methods under a sky, less that under what it is compared with."""
+    here, there = results.get(sky.name, {}), results.get(sky.against, {})
+    if sky.against == sky.name:
+        return {}
+    found = {}
+    for name in _LEVELS:
+        if pairs := paired_results(here.get(name, {}), there.get(name, {})).values():
+            one, other = ([mean_accuracy(pair[side]) for pair in pairs] for side in (0, 1))
+            found[name] = paired_difference(one, other)
+    return found
+
+
 def _all_changes(results: FigureResults, confidence: float) -> list[Change]:
     found = [world_changes(sky, sky_claims, results, confidence) for sky in (*SKIES, *ARMS)]
     return [made for each in found for made in each.values() if made is not None]
@@ -123,8 +147,8 @@ SKIES_SURVEY = Survey(
         "BC": "proposed over BC",
         "random over BC": "random over BC",
         "FedAvg": "T_max/4 over FedAvg",
-        "dead_zone": "dead_zone over random, tuned",
-        "soft_rate_label": "soft_rate_label over random, tuned",
+        "dead_zone": "dead_zone over random",
+        "soft_rate_label": "soft_rate_label over random",
     },
     ("ready", "capacity", "outage", "kept", "lost", "age", "never", "variance", "end"),
     "sky",
