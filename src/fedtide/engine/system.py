@@ -197,7 +197,7 @@ def build(
         device_work=make_device_work(experiment),
         schedule=make_system_part(experiment, "schedule"),
         cells=cells,
-        power=getattr(coverage, "power", None),
+        power=power if callable(power := getattr(coverage, "power", None)) else None,
     )
 
 
