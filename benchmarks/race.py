@@ -1,11 +1,11 @@
-"""How often races err, and what they cost: numbers only, nothing is trained (half a minute).
+"""How often races err, and what they cost: numbers only, nothing is trained (about a minute).
 
     python benchmarks/race.py            # error rates of null races, then regret against runs
     python benchmarks/race.py --optuna   # with Optuna's TPE and median pruning in the comparison (needs optuna)
 
 Numbers are drawn from results/league: 3 worlds, every method that never diverged, its mean accuracy over the horizon and over
 the first quarter of it, on the seeds that all have. A method's number on a new seed is its mean and one of its own residuals
-(what is left without the means of method and seed), with a little normal noise so that no two seeds are the same.
+(what is left without the means of method and seed), smoothed by normal noise of Silverman's bandwidth.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from scipy.special import stdtrit
 
 from fedtide.studies import Store, mean_accuracy
 from fedtide.studies.results import RunResult
-from fedtide.studies.sequential import worse_candidates
+from fedtide.studies.sequential import affordable_candidates, within_margin, worse_candidates
 
-Floats = npt.NDArray[np.float64]
+Floats, Bools = npt.NDArray[np.float64], npt.NDArray[np.bool_]
 LEVEL, SEEDS, RACES, CANDIDATES, QUARTER = 0.05, 20, 1000, 20, 0.25
-JITTER = 0.2  # of a residual's deviation
+TIMES = 600
+MARGIN = 0.01
 
 
 class World(NamedTuple):
@@ -82,14 +83,14 @@ def stored_worlds(folder: Path) -> list[World]:
 
 def draw(world: World, who: npt.NDArray[np.int64], seeds: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Return new seeds of some methods, over the whole horizon and over its first quarter [k seeds]."""
-    column = rng.integers(world.residual.shape[1], size=(len(who), seeds))
-    noise = rng.normal(size=(len(who), seeds))
+    count = world.residual.shape[1]
+    column, noise = rng.integers(count, size=(len(who), seeds)), rng.normal(size=(len(who), seeds))
+    width = 1.06 * count**-0.2  # Silverman's, of a residual's deviation
     out = []
     for mean, left in ((world.mean, world.residual), (world.short_mean, world.short_residual)):
         own = left[who]
-        spread = own.std(axis=1, keepdims=True)
-        picked = np.take_along_axis(own, column, axis=1) + JITTER * spread * noise
-        out.append(mean[who, None] + picked / math.sqrt(1 + JITTER**2))
+        picked = np.take_along_axis(own, column, axis=1) + width * own.std(axis=1, keepdims=True) * noise
+        out.append(mean[who, None] + picked / math.sqrt(1 + width**2))
     return out[0], out[1]
 
 
@@ -97,16 +98,24 @@ def draw(world: World, who: npt.NDArray[np.int64], seeds: int, rng: np.random.Ge
 
 
 def raced(
-    values: Floats, level: float = LEVEL, alive: npt.NDArray[np.bool_] | None = None
-) -> tuple[npt.NDArray[np.bool_], int, int]:
+    values: Floats, level: float = LEVEL, alive: Bools | None = None, margin: float = 0.0, budget: float = math.inf
+) -> tuple[Bools, int, int]:
     """Race, looking after every seed; return who is left [K], the runs, and the seeds."""
-    alive, runs = np.ones(len(values), np.bool_) if alive is None else alive.copy(), 0
-    for n in range(1, values.shape[1] + 1):
-        runs += int(alive.sum())
-        for each in worse_candidates(values[:, :n], alive, level) if n > 1 else ():
-            alive[each] = False
-        if alive.sum() == 1:
+    alive, runs, most = np.ones(len(values), np.bool_) if alive is None else alive.copy(), 0, values.shape[1]
+    n = 0
+    while n < most and alive.sum() > 1:
+        if n:
+            mean = np.where(alive, values[:, :n].mean(axis=1), -math.inf)
+            count = affordable_candidates(int(alive.sum()), n, most, budget - runs)
+            alive[np.argsort(-mean)[count:]] = False
+        if runs + alive.sum() > budget:
             break
+        n, runs = n + 1, runs + int(alive.sum())
+        if n > 1:
+            alive[list(worse_candidates(values[:, :n], alive, level))] = False
+            leader = int(np.where(alive, values[:, :n].mean(axis=1), -math.inf).argmax())
+            if margin and within_margin(values[:, :n], alive, leader, level, margin)[alive].all():
+                break
     return alive, runs, n
 
 
@@ -171,14 +180,14 @@ def halving(full: Floats, short: Floats, first: int) -> tuple[int, float]:
     return int(alive[full[alive, :seeds].mean(axis=1).argmax()]), runs
 
 
-def race_of(full: Floats, short: Floats, quarter: bool = False, seeds: int = SEEDS) -> tuple[int, float]:
+def race_of(full: Floats, short: Floats, quarter: bool = False, budget: float = math.inf) -> tuple[int, float]:
     alive, cost = np.ones(len(full), np.bool_), 0.0
     if quarter:
         alive, runs, _ = raced(short[:, :8], LEVEL / 2)
         cost = QUARTER * runs
         if alive.sum() == 1:
             return int(alive.argmax()), cost
-    alive, runs, n = raced(full[:, :seeds], LEVEL / (1 + quarter), alive)
+    alive, runs, n = raced(full, LEVEL / (1 + quarter), alive, MARGIN, budget)
     return int(np.where(alive, full[:, :n].mean(axis=1), -math.inf).argmax()), cost + runs
 
 
@@ -206,21 +215,23 @@ def regrets(worlds: list[World], with_optuna: bool) -> None:
     ways: dict[str, Callable[[Floats, Floats], tuple[int, float]]] = {
         "best of seed 0": best_of_first_seed,
         "3 seeds each": lambda full, short: fixed_seeds(full, short, 3),
-        "5 seeds each": lambda full, short: fixed_seeds(full, short, 5),
-        "10 seeds each": lambda full, short: fixed_seeds(full, short, 10),
+        "9 seeds each": lambda full, short: fixed_seeds(full, short, 9),
         "20 seeds each": lambda full, short: fixed_seeds(full, short, 20),
         "successive halving from 1 seed": lambda full, short: halving(full, short, 1),
-        "successive halving from 3 seeds": lambda full, short: halving(full, short, 3),
+        "successive halving from 2 seeds": lambda full, short: halving(full, short, 2),
+        "successive halving from 4 seeds": lambda full, short: halving(full, short, 4),
         "race, at most 20 seeds": race_of,
         "race, a quarter of the horizon first": lambda full, short: race_of(full, short, quarter=True),
+        "race with a budget of 70 runs": lambda full, short: race_of(full, short, budget=70),
+        "race with a budget of 120 runs": lambda full, short: race_of(full, short, budget=120),
     }
     if with_optuna:
-        ways["Optuna TPE, median pruning, 60 runs"] = lambda full, short: tpe(full, short, 60)
-        ways["Optuna TPE, median pruning, 120 runs"] = lambda full, short: tpe(full, short, 120)
-    count = 100 if with_optuna else 600
+        ways["Optuna TPE, median pruning, 70 runs (100 times)"] = lambda full, short: tpe(full, short, 70)
+        ways["Optuna TPE, median pruning, 120 runs (100 times)"] = lambda full, short: tpe(full, short, 120)
     head = ("runs", "mean regret", "regret above 0.01", "regret above 0.002")
-    print(f"\n| {count} times, {CANDIDATES} methods | {' | '.join(head)} |\n|{'---|' * 5}")
+    print(f"\n| {TIMES} times, {CANDIDATES} methods | {' | '.join(head)} |\n|{'---|' * 5}")
     for name, way in ways.items():
+        count = TIMES // 6 if "Optuna" in name else TIMES  # it takes a second for each
         rng, found = np.random.default_rng(7), []
         for number in range(count):
             world = worlds[number % len(worlds)]

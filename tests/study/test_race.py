@@ -11,6 +11,7 @@ import pytest
 import fedtide
 from fedtide.errors import FedtideError
 from fedtide.studies.race import _budget
+from fedtide.studies.results import RunResult
 from fedtide.studies.run import Outcome
 
 BASE: dict[str, Any] = {
@@ -73,6 +74,12 @@ def test_stopped_and_called_again_it_decides_the_same(stored: tuple[Path, fedtid
     assert len(done) == whole.num_runs - 11  # everything was there
 
 
+def test_worker_processes_decide_the_same(stored: tuple[Path, fedtide.RaceResult]) -> None:
+    fidelity = {"timeline.horizon": 1.0, "seeds": 3}
+    again = race({"bad": BAD, "good": GOOD, "slow": SLOW}, fidelities=[fidelity], workers=2)
+    assert again._replace(seconds=0) == stored[1]._replace(seconds=0)
+
+
 def test_who_diverges_is_out_and_told() -> None:
     found = race({"good": GOOD, "wild": {"learning.learning_rate": 1e300}}, seeds=3, confirm=2)
     (row,) = found.eliminated
@@ -81,6 +88,21 @@ def test_who_diverges_is_out_and_told() -> None:
     assert found.stopped == "one candidate is left"
     with pytest.raises(FedtideError, match=r"no candidate is left \(wild: diverged on seed 0.*kept"):
         race({"wild": {"learning.learning_rate": 1e300}, "wilder": {"learning.learning_rate": 1e301}}, seeds=2)
+
+
+def test_a_winner_that_diverges_on_a_fresh_seed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one did in a league that was tuned on a single seed."""
+    whole = RunResult.diverged
+    late = property(lambda run: 0.5 if run.experiment["seed"] == 2 else whole.fget(run))  # type: ignore[attr-defined]
+    monkeypatch.setattr(RunResult, "diverged", late)
+    found = race({"bad": BAD, "good": GOOD}, seeds=2, confirm=2)
+    assert found.note == f"{found.leader} diverged on the fresh seed 2; bad diverged on the fresh seed 2"
+
+
+def test_a_candidate_that_cannot_run_is_out_with_the_reason() -> None:
+    found = race({"good": GOOD, "none": {"policy.scheduler": "nofile.py:x"}}, seeds=2, confirm=0, against="good")
+    (row,) = found.eliminated
+    assert (row.outcome, row.mean, row.num_seeds) == ("failed", None, 0)
 
 
 def test_ties_are_ties_and_small_differences_are_said_to_be_small() -> None:
@@ -119,11 +141,21 @@ def test_a_budget_counts_all_runs() -> None:
     found = race({"one": GOOD, "other": {"learning.learning_rate": 0.09}}, budget=11, seeds=8, confirm=2, margin=0)
     assert found.stopped == "the budget is used up"
     assert found.num_runs == 2 * 3 + 2 * 2
-    with pytest.raises(FedtideError, match=r"budget=3 runs: one seed of 2 candidates and 4 runs that confirm need 6"):
+    with pytest.raises(FedtideError, match=r"budget=3 runs: one seed of 2 candidates and the runs that confirm need 6"):
         race({"one": GOOD, "bad": BAD}, budget=3, confirm=2)
     short = race({"one": GOOD, "bad": BAD}, budget="0.01s", confirm=0, seeds=8)
     assert short.stopped in ("the budget is used up", "one candidate is left")
     assert (_budget("20m").seconds, _budget(" 1.5h").seconds, _budget(7).runs) == (1200, 5400, 7)
+
+
+def test_without_budget_for_all_the_last_are_set_aside_and_not_called_worse() -> None:
+    rates = (0.0001, 0.0002, 0.0003, 0.0004, 0.08, 0.1, 0.12, 0.14)
+    found = race({"learning.learning_rate": list(rates)}, budget=8 + 4 + 2 + 4, confirm=0)
+    assert found.num_runs <= 18
+    aside = [row for row in found.rows if row.outcome == "set aside"]
+    assert len(aside) == 6
+    assert all("set aside for lack of budget" in row.reason and row.low is None for row in aside)
+    assert float(found.leader.partition("=")[2]) >= 0.08
 
 
 def test_grids_and_lists_need_no_names() -> None:
@@ -141,6 +173,8 @@ def test_grids_and_lists_need_no_names() -> None:
         ({"candidates": 3}, "names nobody"),
         ({"candidates": {"one": GOOD, "same": GOOD}}, "'one' and 'same' are the same experiment"),
         ({"budget": "soon"}, "budget='soon' must be a number of runs"),
+        ({"workers": 0}, "workers=0 must be a whole number"),
+        ({"store": 5}, "store=5 names no folder"),
         ({"budget": 0}, "budget=0 must be"),
         ({"level": 1.5}, "level=1.5 must be between 0 and 0.5"),
         ({"confirm": -1}, "confirm=-1 must be"),

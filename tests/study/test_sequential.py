@@ -13,6 +13,7 @@ from scipy import integrate, stats
 
 from fedtide.studies.sequential import (
     _SCALES,
+    affordable_candidates,
     anytime_margins,
     anytime_quantile,
     log_evidence,
@@ -142,3 +143,14 @@ def test_equivalence_needs_a_narrow_interval() -> None:
     assert within_margin(values, alive, 1, 0.05, 0.01).tolist() == [True, True, False]
     assert within_margin(values[:, :3], alive, 1, 0.05, 0.01).tolist() == [False, True, False]
     assert pair_level(0.05, 5, 2) == pytest.approx(0.05 / 8)
+
+
+def test_a_budget_carries_as_many_as_halving_has_runs_for() -> None:
+    assert affordable_candidates(16, 1, 20, 16 + 8 * 2 + 4 * 4 + 2 * 8) == 16
+    assert affordable_candidates(16, 1, 20, 16 + 8 * 2 + 4 * 4 + 2 * 8 - 1) < 16
+    assert affordable_candidates(16, 1, 20, math.inf) == 16
+    assert affordable_candidates(16, 19, 20, 16) == 16  # one more seed for all of them
+    assert affordable_candidates(5, 3, 20, 0) == 2  # whoever calls stops then
+    assert affordable_candidates(1, 3, 20, 0) == 1
+    counts = [affordable_candidates(20, 2, 20, runs) for runs in range(0, 200, 10)]
+    assert counts == sorted(counts)

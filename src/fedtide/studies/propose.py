@@ -14,9 +14,9 @@ from fedtide.core.yaml12 import shown, yaml_in_line
 from fedtide.errors import FedtideError
 from fedtide.studies import spec
 from fedtide.studies.metrics import metric_named, metric_sign
-from fedtide.studies.race import kept_results
-from fedtide.studies.run import run_study
+from fedtide.studies.run import run_study, study_backend
 from fedtide.studies.spec import Given
+from fedtide.studies.store import kept_results
 from fedtide.studies.table import by_label
 
 _SCREENING_SEEDS = (1000, 1001)  # of no race: who is chosen by its luck on a seed must not race on it
@@ -57,7 +57,7 @@ def propose_candidates(
     study = study or optuna.create_study(direction=direction, sampler=optuna.samplers.TPESampler(seed=0))
     if study.direction.name.lower() != direction:
         raise FedtideError(f"the Optuna study is to {study.direction.name.lower()}, and {metric} is to {direction}")
-    how: dict[str, Any] = {"backend": backend or ("local" if workers > 1 else "here"), "address": address}
+    how = study_backend(workers, backend, address)
     with kept_results(store) as kept:
         while len(study.trials) < trials:
             asked = [study.ask(among) for _ in range(min(workers, trials - len(study.trials)))]
@@ -66,7 +66,7 @@ def propose_candidates(
                 label: config.experiment(under, config.nest(trial.params), held) for label, trial in labels.items()
             }
             made = spec.make_study(name, trees, listed)
-            failures = {failed.run.label: failed.reason for failed in run_study(made, kept, workers=workers, **how)}
+            failures = {failed.run.label: failed.reason for failed in run_study(made, kept, **how)}
             for label, runs in by_label(made, kept).items():
                 values = [measure(run) for run in runs.values() if run.diverged is None]
                 lost = label in failures or len(values) < len(listed) or not np.isfinite(values).all()

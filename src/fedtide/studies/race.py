@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +21,23 @@ from fedtide.report.notebook import notebook_columns, notebook_frame
 from fedtide.studies import spec
 from fedtide.studies.metrics import UNCOUNTED, Reaching, metric_margin, metric_named, metric_sign
 from fedtide.studies.results import RunResult
-from fedtide.studies.run import Outcome, expected_run_work, run_study
-from fedtide.studies.sequential import anytime_margins, pair_level, within_margin, worse_candidates
+from fedtide.studies.run import Outcome, expected_run_work, run_study, study_backend
+from fedtide.studies.sequential import (
+    affordable_candidates,
+    anytime_margins,
+    pair_level,
+    within_margin,
+    worse_candidates,
+)
 from fedtide.studies.spec import Given
-from fedtide.studies.statistics import EQUIVALENT, Comparison, paired_difference, pairs_on_shared_paths
-from fedtide.studies.store import Store
+from fedtide.studies.statistics import (
+    EQUIVALENT,
+    Comparison,
+    mixed_seeds_note,
+    paired_difference,
+    pairs_on_shared_paths,
+)
+from fedtide.studies.store import Store, kept_results
 from fedtide.studies.table import by_label, finite_table_value
 from fedtide.types import Floats, documented
 
@@ -40,7 +50,7 @@ class RaceRow(NamedTuple):
     """How one candidate did. Differences are from the leader, positive if the leader is better."""
 
     candidate: str
-    outcome: str  # leader, tied, no difference above m, worse, diverged, failed, or target not reached
+    outcome: str  # leader, tied, no difference above m, worse, set aside (no budget for it), diverged, failed, or target not reached
     reason: str  # why it left the race; empty if it did not
     fidelity: int  # in which it left, or came to: 0 is the first; the last one is the experiment itself
     num_seeds: int  # that it ran there
@@ -60,11 +70,11 @@ class RaceResult(NamedTuple):
     leader: str
     rows: tuple[RaceRow, ...]  # of every candidate, in the order in which they were given
     stopped: str  # why the race ended
-    against: str | None  # with what the leader was compared on fresh seeds; None: with nothing
-    confirmed: Comparison | None  # its gain there: positive is better, a plain 95 % interval
-    note: str  # what else is to be said of the fresh seeds
     num_runs: int  # all of them, those that were in the store already too
     seconds: float  # of one core that they took
+    note: str = ""  # what else is to be said, of the fresh seeds and of pairs on different instruction paths
+    against: str | None = None  # with what the leader was compared on fresh seeds; None: with nothing
+    confirmed: Comparison | None = None  # its gain there: positive is better, a plain 95 % interval
 
     @property
     def tied(self) -> tuple[str, ...]:
@@ -131,6 +141,7 @@ class _Race:
     seconds: float = 0.0
     work: float = 0.0  # samples that these runs visit, about
     stopped: str = ""
+    paths_note: str = ""
 
     @property
     def sign(self) -> int:
@@ -167,11 +178,12 @@ class _Race:
             reason = f"failed on seed {failed.run.experiment.seed}: {failed.reason}"
             self.out.setdefault(failed.run.label, ("failed", reason, self.stage))
         found = pairs_on_shared_paths(by_label(study, self.store))
+        self.paths_note = mixed_seeds_note(found) or self.paths_note
         took = [run.totals.get("seconds") for runs in found.values() for run in runs.values()]
         known = [each for each in took if each is not None]  # not of a run that was stopped and went on
         self.num_runs += len(took)
         self.seconds += math.fsum(known) * len(took) / max(len(known), 1)
-        self.work += math.fsum(map(expected_run_work, study.runs))
+        self.work += len(seeds) * math.fsum(map(expected_run_work, study.runs[: len(entries)]))
         return found
 
     def expected_seconds(self, entries: Mapping[str, Experiment], count: int) -> float:
@@ -184,6 +196,26 @@ class _Race:
         keys = config.nest(self.stages[number].keys)
         held = {"data": {"validation": self.validation}} if self.validation else {}
         return {name: config.experiment(self.entries[name], keys, held) for name in self.alive}
+
+    def runs_left(self, number: int, limit: _Budget, confirm: int) -> float:
+        """Return how many runs of this fidelity the budget has left; a cheaper one takes half of it."""
+        if limit == _Budget():
+            return math.inf
+        pair = {name: self.entries[name] for name in self.alive[:2]}
+        each = self.expected_seconds(self.at_fidelity(number), 1) / len(self.alive)
+        seconds = limit.seconds - self.seconds - self.expected_seconds(pair, confirm)
+        runs = limit.runs - self.num_runs - confirm * min(2, len(self.entries))
+        left = min(runs, seconds / each if each else math.inf)
+        return left if number == len(self.stages) - 1 or not self.num_runs else left / 2
+
+    def set_aside(self, count: int) -> None:
+        """Leave only the first so many in the race; the others are not shown to be worse."""
+        found = self.values[self.stage]
+        order = sorted(self.alive, key=lambda name: -float(np.mean(found[name])))
+        for name in order[count:]:
+            behind = float(np.mean(found[order[0]]) - np.mean(found[name]))
+            reason = f"set aside for lack of budget, {behind:.4f} behind {order[0]} after {len(found[name])} seeds"
+            self.out[name] = "set aside", reason, self.stage
 
     def step(self, number: int, seeds: Sequence[int]) -> None:
         """Run some seeds of a fidelity, and drop who is worse."""
@@ -256,36 +288,28 @@ class _Race:
 
     def so_far(self) -> RaceResult:
         left = f"{len(self.alive)} of {len(self.entries)} candidates are left"
-        rows, taken = self.rows(), (self.num_runs, self.seconds)
-        return RaceResult(
-            self.name, self.metric, self.level, self.leader(), rows, self.stopped or left, None, None, "", *taken
-        )
+        told = (self.stopped or left, self.num_runs, self.seconds, self.paths_note)
+        return RaceResult(self.name, self.metric, self.level, self.leader(), self.rows(), *told)
 
     def confirmed(self, found: RaceResult, against: str, seeds: Sequence[int]) -> RaceResult:
         """Compare the leader with another candidate on fresh seeds and on the test set, as the experiments are."""
         pair = {name: self.entries[name] for name in dict.fromkeys((found.leader, against))}
         runs = self.results(pair, seeds)
-        lost = [
-            f"{name} {self.out[name][1]}"
-            for name in pair
-            if self.out.get(name, ("",))[0] == "failed" and not runs[name]
-        ]
-        lost += [
-            f"{name} diverged on the fresh seed {seed}"
-            for name, each in runs.items()
-            for seed, run in each.items()
-            if run.diverged is not None
-        ]
-        told = found._replace(num_runs=self.num_runs, seconds=self.seconds)
+        notes = [self.paths_note]
+        for name, each in runs.items():
+            notes += [f"{name} {self.out[name][1]}"] if not each and name in self.out else []
+            wild = [seed for seed, run in each.items() if run.diverged is not None]
+            notes += [f"{name} diverged on the fresh seed{'s' * (len(wild) > 1)} {str(wild)[1:-1]}"] if wild else []
         shared = [seed for seed in seeds if all(seed in each for each in runs.values())]
         measure = metric_named(self.metric)
         numbers = [[self.sign * measure(runs[name][seed]) for seed in shared] for name in pair]
-        if len(pair) == 2 and shared and not np.isnan(numbers).any():
-            gain = paired_difference(numbers[0], numbers[1], margin=self.margin)
-            return told._replace(against=against, confirmed=gain, note="; ".join(lost))
+        told = found._replace(num_runs=self.num_runs, seconds=self.seconds)
         if np.isnan(numbers).any():
-            lost.append(f"not every fresh seed has a {self.metric}, so nothing is compared on them")
-        return told._replace(note="; ".join(lost))
+            notes.append(f"not every fresh seed has a {self.metric}, so nothing is compared on them")
+        elif len(pair) == 2 and shared:
+            gain = paired_difference(numbers[0], numbers[1], margin=self.margin)
+            told = told._replace(against=against, confirmed=gain)
+        return told._replace(note="; ".join(filter(None, notes)))
 
 
 def race(
@@ -327,8 +351,10 @@ def race(
     listed = list(spec.checked_seeds(spec.listed_seeds(seeds)))
     _check(entries, listed, level, validation, confirm, against, block)
     limit = _budget(budget)
-    how: dict[str, Any] = {"backend": backend or ("local" if workers > 1 else "here"), "address": address}
-    how |= {"workers": workers, "on_done": checked_callback("on_done", on_done) or (lambda _: None)}
+    how = {
+        **study_backend(workers, backend, address),
+        "on_done": checked_callback("on_done", on_done) or (lambda _: None),
+    }
     tell = checked_callback("on_step", on_step) or (lambda _: None)
     stages = [_stage(each, listed) for each in fidelities] + [_Stage({}, listed)]
     with kept_results(store) as kept:
@@ -347,23 +373,19 @@ def race(
 
 def _run_stages(state: _Race, limit: _Budget, block: int, confirm: int, tell: Callable[[RaceResult], None]) -> None:
     """Run fidelity after fidelity, seeds after seeds, until the race is decided or the budget is used up."""
-    reserved = confirm * min(2, len(state.entries))  # runs
     for number, stage in enumerate(state.stages):
         state.values.append({name: [] for name in state.entries})
         for start in range(0, len(stage.seeds), block):
             if state.stopped:
                 return
-            seeds = stage.seeds[start : start + block]
-            need = len(state.alive) * len(seeds) + reserved
-            pair = {name: state.entries[name] for name in state.alive[:2]}
-            seconds = state.expected_seconds(state.at_fidelity(number), len(seeds)) + state.expected_seconds(
-                pair, confirm
-            )
-            if state.num_runs + need > limit.runs or state.seconds + seconds > limit.seconds:
+            seeds, left = stage.seeds[start : start + block], state.runs_left(number, limit, confirm)
+            if state.num_runs:
+                state.set_aside(affordable_candidates(len(state.alive), start, len(stage.seeds), left))
+            if len(state.alive) * len(seeds) > left:
                 if not state.num_runs:
                     raise FedtideError(
-                        f"budget={limit.runs:g} runs: one seed of {len(state.alive)} candidates and {reserved} runs that confirm "
-                        f"need {need}; raise it, or give fewer candidates or confirm=0"
+                        f"budget={limit.runs:g} runs: one seed of {len(state.alive)} candidates and the runs that confirm need "
+                        f"{limit.runs + len(state.alive) * len(seeds) - left:g}; raise it, or give fewer candidates or confirm=0"
                     )
                 state.stopped = "the budget is used up"
                 return
@@ -450,10 +472,3 @@ def _budget(given: Any) -> _Budget:
             f"budget={shown(given)} must be a number of runs, or the time of one core such as 90s, 20m, 1.5h"
         )
     return _Budget(seconds=float(found[1]) * _SECONDS[found[2]])
-
-
-@contextlib.contextmanager
-def kept_results(store: Path | str | None) -> Iterator[Store]:
-    """Give a store, which is gone afterwards if it was not named."""
-    with tempfile.TemporaryDirectory(prefix="fedtide-", ignore_cleanup_errors=True) as aside:
-        yield Store(Path(aside if store is None else store))

@@ -24,6 +24,7 @@ from fedtide import config
 from fedtide.config import Experiment, workload
 from fedtide.core import faults, signals
 from fedtide.core.cluster import cluster_ignores_signal, connect_cluster, starting_cluster_workers
+from fedtide.core.yaml12 import shown
 from fedtide.data.fetch import fetched_folder_digest
 from fedtide.engine.making import load_dataset, make_policy, system_durations
 from fedtide.errors import DivergedError, FedtideError, RunFolderError
@@ -246,6 +247,13 @@ def run_study(
         on_done(outcome)
     store.compact(store.study or study.name)
     return failures
+
+
+def study_backend(workers: Any, backend: str | None = None, address: str | None = None) -> dict[str, Any]:
+    """Return where runs are done, as `run_study` takes it: without a backend in this process, or in several."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise FedtideError(f"workers={shown(workers)} must be a whole number of at least 1")
+    return {"workers": workers, "backend": backend or ("local" if workers > 1 else "here"), "address": address}
 
 
 def _folder(store: Store, run: Run, path: _PathByRun) -> Path:

@@ -121,3 +121,19 @@ def within_margin(values: Floats, alive: Bools, leader: int, level: float, margi
     found[rows] = np.abs(mean[place]) + width[place] < margin
     found[leader] = True
     return found
+
+
+def affordable_candidates(num_alive: int, seeds_done: int, most_seeds: int, runs_left: float) -> int:
+    """Return how many candidates a budget can carry on: as many as successive halving from here on has runs for.
+
+    From here on, half of them are left whenever the number of seeds has doubled, and two in the end.
+    """
+    for count in range(num_alive, 2, -1):
+        left, seeds, runs = count, seeds_done, 0
+        while seeds < most_seeds and left > 1:
+            more = min(max(seeds, 1), most_seeds - seeds)
+            runs, seeds = runs + left * more, seeds + more
+            left = 1 if left == 2 else math.ceil(left / 2)
+        if runs <= runs_left:
+            return count
+    return min(num_alive, 2)

@@ -21,6 +21,7 @@ import gzip
 import hashlib
 import os
 import reprlib
+import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,8 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide.core.files import file_fault, read_bytes, remove_temporary, write_atomically
-from fedtide.errors import RunFolderError
+from fedtide.core.yaml12 import shown
+from fedtide.errors import FedtideError, RunFolderError
 from fedtide.studies.results import (
     NamedResult,
     RunResult,
@@ -265,6 +267,15 @@ class Store:
             if content is not None and _sum(content) == digest:
                 return gzip.decompress(content)
         raise ValueError(f"{file.name} is not what {_INDEX} says was stored: edited, or not copied whole")
+
+
+@contextlib.contextmanager
+def kept_results(store: Path | str | None) -> Iterator[Store]:
+    """Give the store of this folder; None: one that is gone afterwards."""
+    if store is not None and (not isinstance(store, (str, Path)) or not str(store) or "\0" in str(store)):
+        raise FedtideError(f"store={shown(store)} names no folder: give a path, or None to keep nothing")
+    with tempfile.TemporaryDirectory(prefix="fedtide-", ignore_cleanup_errors=True) as aside:
+        yield Store(Path(aside if store is None else store))
 
 
 @contextlib.contextmanager

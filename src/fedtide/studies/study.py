@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,9 +18,9 @@ from fedtide.studies import spec
 from fedtide.studies.metrics import metric_named
 from fedtide.studies.plot import check_drawable, draw_study_results
 from fedtide.studies.results import RunResult
-from fedtide.studies.run import Outcome, run_study
+from fedtide.studies.run import Outcome, run_study, study_backend
 from fedtide.studies.spec import Given, Study
-from fedtide.studies.store import Store
+from fedtide.studies.store import kept_results
 from fedtide.studies.table import by_label, long_table_rows, table_references, table_row_cells, table_rows
 from fedtide.types import documented
 
@@ -167,13 +166,8 @@ def compare(
 
 def _done(made: Study, store: Any, workers: Any, on_done: OnDone | None) -> StudyResult:
     """Run what is missing, and read everything that is there into memory."""
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise FedtideError(f"workers={shown(workers)} must be a whole number of at least 1")
-    if store is not None and (not isinstance(store, (str, Path)) or not str(store) or "\0" in str(store)):
-        raise FedtideError(f"store={shown(store)} names no folder: give a path, or None to keep nothing")
-    how: dict[str, Any] = {"workers": workers, "backend": "local"} if workers > 1 else {"backend": "here"}
-    with tempfile.TemporaryDirectory(prefix="fedtide-", ignore_cleanup_errors=True) as aside:
-        kept = Store(Path(aside if store is None else store))
+    how = study_backend(workers)
+    with kept_results(store) as kept:
         failures = run_study(made, kept, **how, on_done=checked_callback("on_done", on_done) or (lambda _: None))
         results = by_label(made, kept)
         if store is None:  # what is read when it is asked for would be gone then
