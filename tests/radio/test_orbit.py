@@ -258,7 +258,7 @@ def test_held_links_are_those_of_the_last_pass() -> None:
         ({"walker": "80: 20/5/1"}, "has 20 satellites for fleet.num_devices=40: a device is a satellite"),
         ({"stations": [[91.0, 0.0]]}, "station [91, 0] is not on Earth: give latitudes from -90 to 90"),
         ({"stations": [[0.0, 361.0]]}, "station [0, 361] is not on Earth"),
-        ({"stations": []}, "nobody to see a satellite"),
+        ({"stations": []}, "sees no satellite"),
         ({"stations": [3.0]}, "stations"),
         ({"stations": 3}, "stations"),
         ({"min_elevation": 95.0}, "min_elevation=95"),

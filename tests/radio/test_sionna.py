@@ -101,11 +101,15 @@ def test_exported_snrs_and_what_cannot_be(tmp_path: Path) -> None:
     assert reader(tmp_path / "snr.npz")(0, 1, 1.5, np.array([2, 7])).tolist() == [5.0, 15.0]
     bad: dict[str, dict[str, Any]] = {
         r"cannot be used \(.*cir": {"time": time},
-        r"has SNRs \(8, 2\); give finite ones, \[8, 3\]": {"snr": snr, "time": np.arange(3.0)},
-        r"has SNRs \(7, 2\); give finite ones, \[8, 2\]": {"snr": snr[:7], "time": time},
-        r"has SNRs \(8, 2\); give finite ones": {"snr": snr * np.nan, "time": time},
-        r"its times go back, or do not begin at 0; sort": {"snr": snr, "time": time[::-1]},
-        r"its times go back, or do not begin at 0": {"snr": snr, "time": time + 1},
+        r"has SNRs of shape \[8, 2\]; export \[8, 3\]": {"snr": snr, "time": np.arange(3.0)},
+        r"has SNRs of shape \[7, 2\]; export \[8, 2\], or lower fleet.num_devices": {"snr": snr[:7], "time": time},
+        r"has SNRs of shape \[\]; export \[8, 2\]": {"snr": 3.0, "time": time},
+        r"negative or not finite; export them as numbers": {"snr": snr * np.nan, "time": time},
+        r"SNRs that are negative": {"snr": -snr, "time": time},
+        r"its times do not rise from 0; sort": {"snr": snr, "time": time[::-1]},
+        r"its times do not rise from 0": {"snr": snr, "time": time + 1},
+        r"times do not rise from 0": {"snr": snr, "time": time * np.nan},
+        r"times do not rise": {"snr": snr[:, :0], "time": time[:0]},
     }
     for says, arrays in bad.items():
         np.savez(tmp_path / "bad.npz", **arrays)
@@ -113,6 +117,9 @@ def test_exported_snrs_and_what_cannot_be(tmp_path: Path) -> None:
             reader(tmp_path / "bad.npz")
     with pytest.raises(FedtideError, match=r"nowhere.npz cannot be used"):
         reader(tmp_path / "nowhere.npz")
+    (tmp_path / "torn.npz").write_bytes(EXPORTED.read_bytes()[:500])
+    with pytest.raises(FedtideError, match=r"torn.npz cannot be used"):
+        reader(tmp_path / "torn.npz")
 
 
 def test_a_run_over_exported_links() -> None:

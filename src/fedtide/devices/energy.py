@@ -123,7 +123,8 @@ class MeasuredPhone:
 
     network: Annotated[Literal["mmwave", "low_band", "lte"], arg("whose line of power against throughput")] = "low_band"
     idle_watts: Annotated[
-        float, arg("P_idle, what the phone takes anyway, not counted: its screen at full brightness", unit="W", ge=0)
+        float,
+        arg("P_idle, the phone's power without a transfer, not counted; here with a bright screen", unit="W", ge=0),
     ] = _PHONE_IDLE_WATTS
     symbol_rate: Annotated[float, arg("B, symbols per unit of time", ge=0, key="radio.symbol_rate")] = 0.0
     unit_seconds: Annotated[float, arg("how long a unit of time is", unit="s", gt=0)] = 1.0

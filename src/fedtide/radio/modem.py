@@ -73,7 +73,7 @@ class Gap:
     gap_db: Annotated[float, arg("Gamma, from Shannon's limit", unit="dB", ge=0, le=300)] = 3.0
     cap: Annotated[float, arg("the most that a symbol carries", unit="bit/symbol", gt=0)] = 5.5547
     min_snr_db: Annotated[
-        float | None, arg("SNR below which nothing is carried; none: there is no such", unit="dB", ge=-300, le=300)
+        float | None, arg("SNR below which nothing is carried; none: no limit", unit="dB", ge=-300, le=300)
     ] = None
 
     def __call__(self, snr: Floats) -> Floats:

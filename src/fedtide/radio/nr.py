@@ -130,17 +130,18 @@ class NewRadio:
     """
 
     table: Annotated[Literal[1, 2], arg("MCS table of TS 38.214: 1 up to 64-QAM, 2 up to 256-QAM")] = 1
-    bler_target: Annotated[float, arg("the most that first rounds may fail; a share", gt=0, lt=1)] = 0.1
+    bler_target: Annotated[float, arg("highest error rate of first rounds, as a share", gt=0, lt=1)] = 0.1
     adaptation: Annotated[
         Literal["inner", "outer"],
         arg("inner: highest MCS within the target at the estimated SNR; outer: ACKs hold the target at the true one"),
     ] = "inner"
     harq: Annotated[
-        Literal["none", "chase", "ir"], arg("a failed round is followed by: none, the same (chase), new parity (ir)")
+        Literal["none", "chase", "ir"],
+        arg("after a failed round: nothing (none), the same bits (chase), new parity (ir)"),
     ] = "ir"
     rounds: Annotated[int, arg("K, rounds of a block at most, if harq is not none", ge=1, le=16)] = 4
     acknowledged: Annotated[
-        bool, arg("blocks that fail in all rounds are sent anew (RLC AM); else their packet is lost")
+        bool, arg("blocks that fail in all rounds are sent again (RLC AM); else their packet is lost")
     ] = True
     overhead: Annotated[
         float, arg("share of symbols for DMRS and control; TS 38.306 has 0.08 for FR1, 0.10 for FR2", ge=0, lt=1)

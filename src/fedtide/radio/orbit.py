@@ -242,9 +242,9 @@ class Leo:
     day: Annotated[float, arg("of the year, which begins at time 0; 1 is 1 January", unit="days", ge=1, lt=367)] = 80.0
     j2: Annotated[bool, arg("the flattened Earth turns the planes")] = True
     random_start: Annotated[bool, arg("time 0 is drawn from the day, by the seed; else it is midnight UT")] = False
-    hold: Annotated[bool, arg("out of sight as at the end of the last pass, for servers that use updates later")] = (
-        False
-    )
+    hold: Annotated[
+        bool, arg("links out of sight count as at the end of the last pass, for servers that use updates later")
+    ] = False
     power_dbm: Annotated[float, arg("transmit power of a satellite", unit="dBm", ge=-100, le=100)] = 40.0
     antenna_db: Annotated[float, arg("gain of both antennas together", unit="dB", ge=-100, le=200)] = 13.96
     carrier_ghz: Annotated[float, arg("f_c", unit="GHz", gt=0, le=1000)] = 2.4
@@ -265,7 +265,7 @@ class Leo:
                 f"satellite; set fleet.num_devices={count}, or add satellites"
             )
         elif not self.stations:
-            problem = "stations=[] is nobody to see a satellite; give [[latitude, longitude], ...] in degrees"
+            problem = "stations=[] sees no satellite; give [[latitude, longitude], ...] in degrees"
         for latitude, longitude in self.stations:
             if not (abs(latitude) <= 90 and -180 <= longitude <= 360):
                 problem = (

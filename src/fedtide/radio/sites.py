@@ -135,9 +135,9 @@ class _Sites:
     interferes: Annotated[bool, arg("do cells hear each other's devices?")] = True
     expected: Annotated[
         Literal["mean", "none"],
-        arg("interference that the server plans with: of every other cell's mean device all the time, or none"),
+        arg("interference that the server plans with: as if every other cell's mean device always sent, or none"),
     ] = "mean"
-    margin_db: Annotated[float, arg("that it plans with more", unit="dB", ge=0, le=100)] = 0.0
+    margin_db: Annotated[float, arg("added to the interference that it plans with", unit="dB", ge=0, le=100)] = 0.0
     positions: Annotated[Path | None, arg("a .csv or .parquet file with device,x,y in m; none: drawn per seed")] = None
     link: Any = field(init=False)  # the part that path_loss names
     layout: Layout = field(init=False)
@@ -333,7 +333,7 @@ class HexGrid(_Sites):
     Devices are spread uniformly over the hexagons. With wrap the grid repeats itself, so that every cell has six neighbours.
     """
 
-    rings: Annotated[int, arg("about the site in the middle: 0, 1 or 2 for 1, 7 or 19 sites", ge=0, le=17)] = 1
+    rings: Annotated[int, arg("around the site in the middle: 0, 1 or 2 for 1, 7 or 19 sites", ge=0, le=17)] = 1
     spacing: Annotated[float, arg("distance between neighbouring sites", unit="m", gt=0, le=1e5)] = 500.0
     wrap: Annotated[bool, arg("does the grid repeat itself beyond its rim?")] = True
     name: ClassVar[str] = "hex_grid"
