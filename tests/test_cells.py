@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fedtide
+from fedtide.deploy.settings import Deployment, Terms, check_terms
 from fedtide.engine.system import build
 from fedtide.engine.uplink import decided_grant
 from fedtide.errors import FedtideError, TrainingError
@@ -49,6 +50,7 @@ NETWORKS = st.fixed_dictionaries(
         "alpha": st.sampled_from([0.0, 0.7, 1.0]),
         "decides": st.booleans(),
         "blocks": st.sampled_from([1, 2]),
+        "expected": st.sampled_from(["none", "mean"]),
         "limit": st.integers(1, 30),
     }
 )
@@ -93,6 +95,7 @@ def test_plan_and_run_meet_the_interference_of_a_double_loop(tmp_path: Path, wor
     coverage = {
         **shape,
         **control,
+        "expected": world["expected"],
         "path_loss": {"name": "log_distance", "sigma_db": 0.0},
         "positions": str(tmp_path / "spots.csv"),
     }
@@ -129,7 +132,8 @@ def test_plan_and_run_meet_the_interference_of_a_double_loop(tmp_path: Path, wor
             met = twin.interference(device, sends)
             assert record.interference[at] == pytest.approx(met, rel=1e-9, abs=1e-12)
             strength = power[at] * twin.received(device, record.cell[at])
-            believed = math.log2(1 + strength / (1 + twin.expected(device)))
+            expected = twin.expected(device) if world["expected"] == "mean" else 0.0
+            believed = math.log2(1 + strength / (1 + expected))
             assert record.capacity[at] == pytest.approx(believed, rel=1e-4)
             carried = record.symbols[at] * math.log2(1 + strength / (1 + met))
             if abs(carried / max(record.sent_bits[at], 1) - 1) > 1e-3:
@@ -262,6 +266,12 @@ def test_over_the_air_is_refused() -> None:
         build(experiment, dataset=DATASET)
 
 
+def test_nodes_know_one_server() -> None:
+    terms = Terms(cells({"name": "hex_grid"}), Deployment())
+    with pytest.raises(FedtideError, match=r"radio\.coverage=hex_grid has cells that hear each other's devices"):
+        check_terms(terms)
+
+
 OWN = """
 import numpy as np
 
@@ -301,3 +311,21 @@ def test_a_good_coverage_of_ones_own_needs_no_more_than_the_contract(tmp_path: P
     plan, rounds = both(cells({"name": f"{file}:Two"}))
     assert any(record.lost for record in rounds)
     assert [row["interference"] for row in plan] == [record.interference for record in rounds]
+
+
+def test_powers_of_ones_own_are_checked_and_a_number_by_that_name_is_no_power_control(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    method = "def power(self, seed, device, time): return np.full(len(device), np.nan)"
+    file.write_text(OWN.format(count=1, cell="device", interference=method))
+    with pytest.raises(TrainingError, match="give a finite number >= 0 for each, relative to full power"):
+        plan_system(build(cells({"name": f"{file}:Two"}), dataset=DATASET))
+    file.write_text(OWN.format(count=1, cell="device", interference="power = 23.0"))
+    assert build(cells({"name": f"{file}:Two"}), dataset=DATASET).power is None
+
+
+def test_edge_servers_over_cells_run_as_planned() -> None:
+    experiment = fedtide.experiment(cells({"name": "hex_grid"}), {"policy": {"aggregator": "hierarchical"}})
+    plan, rounds = both(experiment)
+    assert [row["interference"] for row in plan] == [record.interference for record in rounds]
+    assert any(record.edge for record in rounds)
+    assert all(record.edge == record.cell for record in rounds)

@@ -16,6 +16,7 @@ import edge_cells
 import fedtide
 from aggregation import cohort, stepped
 from fedtide import runs
+from fedtide.aggregate.averages import AverageModels
 from fedtide.aggregate.hierarchical import Hierarchical, cloud_average, idle_edges_warning
 from fedtide.engine.preflight import preflight_memory
 from fedtide.engine.simulate import simulate
@@ -99,6 +100,14 @@ def test_averaged_at_every_tick_edges_of_equal_weight_are_the_flat_system() -> N
     one, other = run(small(EVERYONE, flat("average_models"))), run(small(EVERYONE, edges(edges=4, every=1)))
     assert len(one.rounds) == 3
     np.testing.assert_allclose(one.model, other.model, rtol=0, atol=1e-6)
+
+
+def test_a_caller_may_replace_the_aggregator_of_a_system() -> None:
+    experiment = small(EVERYONE, edges(edges=2))
+    system = build(experiment, dataset=small_dataset())
+    system = system._replace(policy=system.policy._replace(aggregator=AverageModels()))
+    result = simulate(experiment, system=system, trainer=FakeTrainer())
+    assert result.model.tobytes() == run(small(EVERYONE, flat("average_models"))).model.tobytes()
 
 
 class Only:

@@ -28,7 +28,7 @@ EACH = {
     "fleet.duration": "shifted_exponential log_normal shifted_exponential_by_size",
     "fleet.availability": "markov battery daily",
     "radio.channel": "rician nakagami jakes rayleigh_by_device",
-    "radio.coverage": "log_distance uma umi",
+    "radio.coverage": "log_distance uma umi hex_grid",
     "radio.csi": "noisy pilots packet_error",
     "radio.allocation": "equal_symbols max_sum_rate alpha_fair latency_minimal resource_blocks",
 }
@@ -76,6 +76,10 @@ SINGLE: dict[str, str] = {
     "policy.aggregator={name: hierarchical, every: 5, inner: server_momentum}",
     "gilbert": "radio.channel=gilbert_elliott",
     "waterfall": "radio.modem=waterfall",
+    "cells": "radio.coverage={name: hex_grid, sectors: 3, rings: 0, p0_dbm: -80, alpha: 0.8, path_loss: {name: uma, speed: 30}}"
+    "|radio.csi=noisy|radio.joules_per_symbol=0.0001",
+    "react-cells": "radio.coverage={name: sites, sites: [[0, 0], [500, 0]], margin_db: 2}|timeline.uploads=later"
+    "|radio.symbol_rate=100000",
     "gap": "radio.modem=gap",
     "gap-outage": "radio.modem={name: gap, min_snr_db: 5}|radio.snr_db=8",
     "nr": "radio.modem=nr|policy.scheduler=random|radio.snr_db=6",
@@ -114,7 +118,17 @@ def cases() -> dict[str, list[str]]:
             "policy.age_base=0.846",
         ]
     small = ["data.name=synthetic", "data.num_train=4000", "data.num_test=200", "learning.model=softmax"]
-    for name in ("paper", "macro_cell", "walking", "iot_battery", "phones", "cross_silo", "leo", "drives"):
+    for name in (
+        "paper",
+        "macro_cell",
+        "walking",
+        "iot_battery",
+        "phones",
+        "cross_silo",
+        "leo",
+        "drives",
+        "seven_cells",
+    ):
         found[f"scenario-{name}"] = [f"scenario={name}", *small]
     return found
 

@@ -14,7 +14,7 @@ import fedtide
 from fedtide import config
 from fedtide.cli.main import app
 from fedtide.devices.energy import Carbon, MeasuredPhone, PerUnit, energy_of_bits, read_grid_intensity
-from fedtide.errors import DataError, FedtideError
+from fedtide.errors import DataError, FedtideError, TrainingError
 from fedtide.parts import registry
 from fedtide.runs.record import Ledger, RoundRecord
 
@@ -109,6 +109,18 @@ def test_grids_refused_in_one_line(tmp_path: Path, rows: list[str], header: str,
 def test_carbon_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FedtideError, match=r"inner=per_unit counts nothing; give fleet.joules_per_sample or"):
         Carbon(grid(tmp_path, ["0,1"]))
+
+
+@pytest.mark.parametrize("answer", [[1.0], [1.0, -1.0], [1.0, np.nan], "no", [[1.0, 2.0]]])
+def test_a_users_bits_that_cannot_be(answer: Any) -> None:
+    class Own(PerUnit):
+        def of_bits(self, seed: int, device: Any, bits: Any) -> Any:
+            return answer
+
+    with pytest.raises(
+        TrainingError, match=r"of_bits returned .*it must give 2 finite energies >= 0 in J, one per device"
+    ):
+        energy_of_bits(Own(1.0), 0, np.arange(2), np.ones(2))
 
 
 # In a run.

@@ -213,6 +213,9 @@ def test_unacknowledged_blocks_are_lost_with_their_packet() -> None:
     assert np.all(blocks.residual > 1e-9)
     assert modem.achieved(snr, estimate) == pytest.approx(blocks.capacity / blocks.rounds)
     assert not NewRadio().error(snr, estimate, bits).any()
+    hopeless = np.array([1e-9])
+    assert modem.error(hopeless, estimate[:1], np.array([0.0])).tolist() == [0.0]  # nothing is sent
+    assert modem.error(hopeless, estimate[:1], np.array([1.0])).tolist() == [1.0]
 
 
 def test_rayleigh_fading_at_13_db() -> None:

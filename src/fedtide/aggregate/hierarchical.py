@@ -193,6 +193,12 @@ class Hierarchical(Around):
         return models.reshape(-1), after
 
 
+def edge_servers(aggregator: Any) -> Hierarchical | None:
+    """Return the edge servers that an aggregator is; None: it is one server."""
+    found = checks.unguarded_part(aggregator)
+    return found if isinstance(found, Hierarchical) else None
+
+
 def cloud_average(model: Vector, samples: Ints) -> Vector:
     """Return sum_e p_e theta_e [d] of a vector of edges [E d], p_e by the samples of the devices attached to each [E]."""
     return weighted_sum(samples / samples.sum(), model.reshape(len(samples), -1)).astype(model.dtype)

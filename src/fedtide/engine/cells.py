@@ -55,7 +55,12 @@ def shared_by_cell(allocation: Allocation, capacity: Floats, cell: Ints, num_sym
 def powered_grant(system: System, tick: Tick, device: Ints, grant: Grant) -> Grant:
     """Return a grant with the powers at which these devices send [r]: those of power control, times what was decided."""
     assert system.power is not None
-    power = system.power(system.experiment.seed, device, np.full(len(device), tick.time))
+    power = np.asarray(system.power(system.experiment.seed, device, np.full(len(device), tick.time)), np.float64)
+    if power.shape != device.shape or not (np.isfinite(power) & (power >= 0)).all():
+        raise TrainingError(
+            f"radio.coverage={system.experiment.radio.coverage.name} lets {len(device)} devices send at powers "
+            f"{shown(power, 100)}: give a finite number >= 0 for each, relative to full power"
+        )
     return grant._replace(power=power if grant.power is None else power * grant.power)
 
 

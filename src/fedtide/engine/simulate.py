@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedtide.aggregate.base import as_aggregator
-from fedtide.aggregate.hierarchical import idle_edges_warning
+from fedtide.aggregate.hierarchical import edge_servers, idle_edges_warning
 from fedtide.config import Experiment
 from fedtide.config.workload import LARGE_FLEET_DEVICES
 from fedtide.engine.devices import Simulated
@@ -92,7 +92,7 @@ def simulate(
     policy = system.policy._replace(
         aggregator=as_aggregator(system.policy.aggregator)
     )  # a caller's own may be a plain function
-    system = system._replace(dataset=system.dataset.lent(), policy=policy)
+    system = system._replace(dataset=system.dataset.lent(), policy=policy, edges=edge_servers(policy.aggregator))
     trainer = trainer or make_trainer(system, threads)
     preflight_trainer(trainer, system)
     first = _first_model(trainer, experiment)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide.aggregate.hierarchical import Hierarchical
+from fedtide.aggregate.hierarchical import Hierarchical, edge_servers
 from fedtide.codec.base import Codec
 from fedtide.config import Experiment
 from fedtide.devices.energy import Energy
@@ -193,11 +193,11 @@ def build(
         world=make_world(time, fleet, energy, coverage, at_once) if time.reacts else None,
         decides=not checks.is_ours(policy.scheduler) or bool(getattr(policy.scheduler, "decides", False)),
         history=int(getattr(time.timeline, "history", 0)),
-        edges=edges if isinstance(edges := checks.unguarded_part(policy.aggregator), Hierarchical) else None,
+        edges=edge_servers(policy.aggregator),
         device_work=make_device_work(experiment),
         schedule=make_system_part(experiment, "schedule"),
         cells=cells,
-        power=getattr(coverage, "power", None),
+        power=power if callable(power := getattr(coverage, "power", None)) else None,
     )
 
 

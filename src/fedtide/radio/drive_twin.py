@@ -79,10 +79,10 @@ def _twin_waves(seed: int, device: Ints, state: State) -> tuple[npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class DriveTwin:
-    """SNR with the statistics of the drive tests of Raca et al. (MMSys 2020), without their files; see `drive_test`.
+    """SNR_k(t) = Q(sqrt(w_0) b_k + sqrt(w_1) g_1(t) + sqrt(w_2) g_2(t)): the statistics of measured 5G drives, without a file.
 
-    SNR_k(t) = Q(sqrt(w_0) b_k + sqrt(w_1) g_1(t) + sqrt(w_2) g_2(t)), Q the measured quantiles, E[g_i(t) g_i(t+s)] =
-    exp(-s/tau_i); 0 while there is no link, for the measured share of the time. Fitted by tools/fit_drives.py.
+    Q: the measured quantiles; b_k: a device's luck; E[g_i(t) g_i(t+s)] = exp(-s/tau_i); 0 while there is no link, for the
+    measured share of the time. Fitted to the drive tests of Raca et al. (MMSys 2020) by tools/fit_drives.py.
     """
 
     num_devices: Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")]

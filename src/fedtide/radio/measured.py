@@ -230,7 +230,7 @@ def _drives(
 
 @dataclass(frozen=True)
 class DriveTest:
-    """SNR of per-second 5G drive tests (.csv: Timestamp, SNR in dB, ...), a file and a start second per device, by the seed.
+    """SNR_k(t) = 10^(dB/10) in second s_k + t of a 5G drive test: a file and a start s_k per device, drawn by the seed.
 
     Format and columns of Raca et al., "Beyond throughput, the next generation: a 5G dataset with channel and context metrics",
     MMSys 2020. A phone reports the downlink's SNR: `offset_db` is what the uplink is better.
@@ -307,9 +307,9 @@ def _packet_traces(path: Path, window: float, stamps: _Stamps) -> list[TraceRows
 
 @dataclass(frozen=True)
 class Mahimahi:
-    """Rates of Mahimahi's packet traces: a line is a ms at which 1500 bytes may be sent; a file and a start per device.
+    """C_k = 12,000 bits x lines in a window / its symbols, of Mahimahi's packet traces: a line is a ms at which 1500 bytes may go.
 
-    C = 12,000 bits x lines in a window / its symbols. Netravali et al., "Mahimahi: Accurate Record-and-Replay for HTTP",
+    A file and a start per device, drawn by the seed. Netravali et al., "Mahimahi: Accurate Record-and-Replay for HTTP",
     USENIX ATC 2015.
     """
 

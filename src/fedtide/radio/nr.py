@@ -177,7 +177,7 @@ class NewRadio:
         found = self.blocks(snr, snr if estimated_snr is None else estimated_snr)
         with np.errstate(divide="ignore", invalid="ignore"):
             count = np.ones(len(snr)) if bits is None else np.ceil(np.where(found.size > 0, bits / found.size, 1.0))
-            return np.asarray(-np.expm1(count * np.log1p(-found.residual)))
+            return np.where(count > 0, -np.expm1(count * np.log1p(-found.residual)), 0.0)
 
     def blocks(self, snr: Floats, estimated_snr: Floats) -> Blocks:
         """Return what becomes of transport blocks whose MCS is chosen for an estimate of their SNR [m]."""

@@ -206,7 +206,13 @@ def table_row_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     else:
         compared = nothing if row["against"] else "(others' reference)"
         verdict = "; ".join(filter(None, [row["reason"], row["diverged_note"]]))
-    number = nothing if middle is None else f"{middle:.4f}{some}"
+    number = (
+        nothing
+        if middle is None
+        else f"{middle:.4f}{some}"
+        if abs(middle) >= 1e-3 or not middle
+        else f"{middle:.3g}{some}"
+    )
     return row["variant"], f"{row['done']}/{row['seeds']}", number, compared, verdict
 
 
