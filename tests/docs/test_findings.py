@@ -10,9 +10,10 @@ import numpy as np
 from fedtide.studies.metrics import Reaching, final_accuracy, mean_accuracy, variation
 from fedtide.studies.results import RunResult
 from fedtide.studies.spec import read_study
-from fedtide.studies.statistics import Comparison, paired_difference, paired_results
+from fedtide.studies.statistics import CONFIDENCE, Comparison, paired_difference, paired_results
 from fedtide_lab.paper.claims import Check
 from fedtide_lab.paper.figures import FIGURES, FRESH, OLD, OLDER, curve_label, figure_study, stored_runs
+from fedtide_lab.skies.studies import SKIES, sky_claims, sky_study
 from fedtide_lab.worlds.page import decided_worlds
 from fedtide_lab.worlds.studies import NO_CLAIMS, WORLDS, collect_worlds, world_change, world_claims
 from stored import committed
@@ -149,6 +150,20 @@ def test_worlds() -> None:
     assert set(NO_CLAIMS) < set(names)
     assert "contradicted" not in verdicts
     assert not unexplained(section("Worlds"), said)
+
+
+def test_skies() -> None:
+    stores = [committed(name) for name in ("skies", "worlds", "league")]
+    results = collect_worlds(SKIES, *stores, study=sky_study)
+    decided = {each.world.name: each.verdicts for each in decided_worlds(SKIES, results, sky_claims)}
+    behind = next(v for v in decided["drives"] if v.claim.name == "BC")
+    found = behind.weakest.at(CONFIDENCE)
+    assert behind.verdict == "contradicted"
+    assert found is not None
+    with_modems = [v for name in ("paper-nr", "macro-nr") for v in decided[name] if v.claim.name not in NO_CLAIMS]
+    assert "contradicted" not in [v.verdict for v in with_modems]
+    said = f"by {-found.mean:.3f} (95 % interval {-found.high:.3f} to {-found.low:.3f})"
+    assert not unexplained(section("Which conclusions need Shannon's links?"), [said, "contradicts no claim"])
 
 
 def test_the_readme_says_no_number_of_the_league() -> None:

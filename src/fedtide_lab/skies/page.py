@@ -16,11 +16,14 @@ from fedtide_lab.paper.claims import FigureResults
 from fedtide_lab.prose import gain_words, key_words, prose_table
 from fedtide_lab.skies.studies import ARMS, LEAGUE_CURVES, SKIES, TUNED, sky_claims, sky_study
 from fedtide_lab.worlds.page import Decided, change_cell, decided_worlds, world_changes, worlds_list
-from fedtide_lab.worlds.studies import Change, Survey, World
+from fedtide_lab.worlds.studies import NO_CLAIMS, Change, Survey, World
 
 _VERDICTS = ("holds", "not resolved", "contradicted")
 _LEVELS = ("proposed", "random", "BC", TUNED, "dead_zone")  # methods whose own accuracy is compared
-_ARM_GAINS = ("proposed over random", "proposed over BC", "random over BC", f"dead_zone over {TUNED}")
+_ARM_GAINS = (
+    *("proposed over random", "proposed over BC", "random over BC"),
+    *(f"{method} over {TUNED}" for method in ("dead_zone", "ef21")),
+)
 
 
 def sky_values(results: FigureResults) -> dict[str, Any]:
@@ -62,6 +65,18 @@ def sky_values(results: FigureResults) -> dict[str, Any]:
         "by chance": len(every) * (1 - CONFIDENCE),
         "resolved": _num_resolved(every),
         "resolved among all": _num_resolved(strict),
+        "paper contradicted": sum(
+            verdict.verdict == "contradicted"
+            for each in decided
+            for verdict in each.verdicts
+            if verdict.claim.name not in (*NO_CLAIMS, *LEAGUE_CURVES)
+        ),
+        "methods contradicted": "; ".join(
+            f"`{name}` ({', '.join(where)})"
+            for number, claim in enumerate(sky_claims(""))
+            if (name := claim.name) in LEAGUE_CURVES and (where := _where(decided, number, "contradicted"))
+        )
+        or "none",
         "where": prose_table(
             ["claim", *_VERDICTS],
             [
