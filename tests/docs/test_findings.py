@@ -13,6 +13,7 @@ from fedtide.studies.spec import read_study
 from fedtide.studies.statistics import Comparison, paired_difference, paired_results
 from fedtide_lab.paper.claims import Check
 from fedtide_lab.paper.figures import FIGURES, FRESH, OLD, OLDER, curve_label, figure_study, stored_runs
+from fedtide_lab.skies.studies import ARMS, SKIES, sky_claims, sky_study
 from fedtide_lab.worlds.page import decided_worlds
 from fedtide_lab.worlds.studies import NO_CLAIMS, WORLDS, collect_worlds, world_change, world_claims
 from stored import committed
@@ -149,6 +150,20 @@ def test_worlds() -> None:
     assert set(NO_CLAIMS) < set(names)
     assert "contradicted" not in verdicts
     assert not unexplained(section("Worlds"), said)
+
+
+def test_skies() -> None:
+    stores = [committed(name) for name in ("skies", "worlds", "league")]
+    results = collect_worlds((*SKIES, *ARMS), *stores, study=sky_study)
+    outage, cap = (world_change(Check(arm, "random", "BC"), results, "macro") for arm in ("macro-outage", "macro-cap"))
+    assert outage.is_unpaired
+    assert cap.paired.verdict == "not resolved"
+    found = f"{outage.paired.mean:.3f} closer to the best channels (95 % interval {interval(outage.paired, '.3f')})"
+    verdicts = [v.verdict for each in decided_worlds(SKIES, results, sky_claims) for v in each.verdicts]
+    names = [claim.name for _ in decided_worlds(SKIES, results, sky_claims) for claim in sky_claims("")]
+    pairs = zip(names, verdicts, strict=True)
+    assert not [name for name, verdict in pairs if verdict == "contradicted" and name not in NO_CLAIMS]
+    assert not unexplained(section("Which conclusions need Shannon's links?"), [found, "no claim is contradicted"])
 
 
 def test_the_readme_says_no_number_of_the_league() -> None:

@@ -153,7 +153,9 @@ def test_changes_are_counted_over_skies_and_arms(monkeypatch: pytest.MonkeyPatch
     assert values["all changes"] == len(sky_claims("")) + 1 + 3  # one claim has two comparisons
     assert 4 <= values["resolved"] <= 6  # those of `proposed` over two schedules and two weights, and over chance
     assert "| Arm | Here | **-0.0" in values["explanations"]
-    assert values["here level proposed"].mean == pytest.approx(0.095, abs=1e-3)  # chance counts up to the first evaluation
+    assert values["here level proposed"].mean == pytest.approx(
+        0.095, abs=1e-3
+    )  # chance counts up to the first evaluation
     assert values["here level random"].verdict == "not resolved"
     assert "paper level random" not in values
 
