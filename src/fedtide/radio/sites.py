@@ -308,7 +308,8 @@ def _heard_standing(seed: int, device: Ints, sites: _Sites) -> tuple[Floats]:
 def _moving(sites: _Sites, seed: int, device: bytes, time: bytes) -> Served:
     """Return how devices that walk are served [m]."""
     who, when = np.frombuffer(device, np.int64), np.frombuffer(time)
-    return Served(*map(read_only, _least_losses(sites, seed, who, when)))
+    cell, loss = _least_losses(sites, seed, who, when)
+    return Served(read_only(cell), read_only(loss))
 
 
 def _least_losses(sites: _Sites, seed: int, device: Ints, time: Floats) -> tuple[Ints, Floats]:
