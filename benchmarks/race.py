@@ -29,6 +29,7 @@ from fedtide.studies.sequential import affordable_candidates, within_margin, wor
 Floats, Bools = npt.NDArray[np.float64], npt.NDArray[np.bool_]
 LEVEL, SEEDS, RACES, CANDIDATES, QUARTER = 0.05, 20, 1000, 20, 0.25
 TIMES = 600
+FEWEST_VARIANTS = 5  # of a group of stored runs whose residuals are used
 MARGIN = 0.01
 
 
@@ -94,6 +95,23 @@ def draw(world: World, who: npt.NDArray[np.int64], seeds: int, rng: np.random.Ge
     return out[0], out[1]
 
 
+def other_residuals(folders: list[Path]) -> list[Floats]:
+    """Return the residuals of other stored runs, of variants that share data, devices, radio, horizon and seeds."""
+    pools = []
+    for folder in folders:
+        store = Store(folder)
+        groups: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+        for run in map(store.load, sorted(store.names())):
+            tree = {key: value for key, value in run.experiment.items() if key != "seed"}
+            shared = [tree.get(key) for key in ("data", "fleet", "radio")] + [run.horizon]
+            groups[json.dumps(shared, sort_keys=True)][json.dumps(tree, sort_keys=True)][run.seed] = mean_accuracy(run)
+        for variants in groups.values():
+            kept = [runs for runs in variants.values() if set(runs) >= set(range(5))]
+            if len(kept) >= FEWEST_VARIANTS:
+                pools.append(residuals(np.array([[runs[seed] for seed in range(5)] for runs in kept]))[1].ravel())
+    return pools
+
+
 # Null races: all candidates are equally good, so whoever is dropped is dropped wrongly.
 
 
@@ -125,18 +143,25 @@ def peeked(values: Floats) -> bool:
     for n in range(3, values.shape[1] + 1):
         part = values[:, :n]
         difference = part[:, None] - part
-        t = math.sqrt(n) * difference.mean(axis=2) / (difference.std(axis=2, ddof=1) + np.eye(len(values)))
+        spread = np.maximum(difference.std(axis=2, ddof=1), 1e-12)  # a residual may come three times
+        t = math.sqrt(n) * difference.mean(axis=2) / spread
         if t.max() > stdtrit(n - 1, 1 - LEVEL / pairs):
             return True
     return False
 
 
-def null_races(worlds: list[World]) -> None:
+def null_races(worlds: list[World], others: list[Floats]) -> None:
     """Print how often equal candidates are told apart."""
     pools = [world.residual.ravel() for world in worlds]
+    print(
+        f"residuals of the paper and other worlds: {len(others)} groups of {min(map(len, others))} to {max(map(len, others))}"
+    )
     noises: dict[str, Callable[[np.random.Generator, int], Floats]] = {
         "normal": lambda rng, k: rng.normal(size=(k, SEEDS)) * rng.uniform(0.3, 3, (k, 1)),
         "residuals of all methods of a world": lambda rng, k: rng.choice(pools[rng.integers(len(pools))], (k, SEEDS)),
+        "residuals of the paper's and other worlds' runs": lambda rng, k: rng.choice(
+            others[rng.integers(len(others))], (k, SEEDS)
+        ),
         "each method's own residuals": lambda rng, k: _own(worlds, rng, k),
         "Student's t, 3 degrees": lambda rng, k: rng.standard_t(3, (k, SEEDS)),
         "exponential less a constant (skewed)": lambda rng, k: np.vstack(
@@ -247,10 +272,10 @@ def regrets(worlds: list[World], with_optuna: bool) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--store", type=Path, default=Path("results/league"))
+    parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--optuna", action="store_true")
     given = parser.parse_args()
-    stored = stored_worlds(given.store)
+    stored = stored_worlds(given.results / "league")
     print(", ".join(f"{len(world.mean)} methods on {world.residual.shape[1]} seeds" for world in stored))
-    null_races(stored)
+    null_races(stored, other_residuals([given.results / "paper", given.results / "worlds"]))
     regrets(stored, given.optuna)
