@@ -313,6 +313,28 @@ def test_a_good_coverage_of_ones_own_needs_no_more_than_the_contract(tmp_path: P
     assert [row["interference"] for row in plan] == [record.interference for record in rounds]
 
 
+@pytest.mark.parametrize("says", ["np.full(len(device), np.nan)", "-device - 1.0", "np.ones(99)", "None", "'none'"])
+def test_what_ones_own_expects_is_checked(says: str, tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    method = f"""def interference(self, seed, device, time, share): return np.zeros(2)
+    def expected_interference(self, seed, device, time): return {says}"""
+    file.write_text(OWN.format(count=2, cell="device % 2", interference=method))
+    with pytest.raises(TrainingError, match=r"expected_interference .* finite numbers >= 0, I/N for each device"):
+        plan_system(build(cells({"name": f"{file}:Two"}), dataset=DATASET))
+
+
+@pytest.mark.parametrize("modem", ["shannon", "nr", "gap"])
+def test_rates_that_a_channel_gives_do_not_pass_a_modem_again(modem: str, tmp_path: Path) -> None:
+    rows = [f"{device},0,{0.5 + device % 9}" for device in range(60)]
+    (tmp_path / "rates.csv").write_text("\n".join(["device,time,value", *rows]))
+    channel = {"name": "trace", "path": str(tmp_path / "rates.csv")}
+    quiet = {"name": "hex_grid", "interferes": False}
+    plan, rounds = both(cells(quiet, radio__channel=channel, radio__modem=modem))
+    for row, record in zip(plan, rounds, strict=True):
+        assert row["lost"] == record.lost == []
+        np.testing.assert_allclose(record.capacity, 0.5 + np.array(record.picked) % 9)
+
+
 def test_powers_of_ones_own_are_checked_and_a_number_by_that_name_is_no_power_control(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     method = "def power(self, seed, device, time): return np.full(len(device), np.nan)"

@@ -84,6 +84,21 @@ def test_what_if(run: Path, changes: dict[str, dict[str, object]]) -> None:
         assert all(weight == 0 for k, weight in zip(record.picked, record.weight, strict=True) if k in lost)
 
 
+def test_who_is_picked_in_outage_is_silent(tmp_path: Path) -> None:
+    keys = {
+        "radio": {"modem": {"name": "gap", "min_snr_db": 12.0}},
+        "policy": {"scheduler": "best_channel", "limit": 2},
+    }
+    Federation(terms(keys), tmp_path / "run").coordinator().run()
+    assert replay(tmp_path / "run").first_difference is None
+    result = replay(tmp_path / "run", {"policy": {"scheduler": "random", "limit": 6}})
+    in_outage = [
+        weight for record in result.rounds for c, weight in zip(record.capacity, record.weight, strict=True) if not c
+    ]
+    assert in_outage
+    assert not any(in_outage)
+
+
 def test_what_happened_cannot_be_changed(run: Path) -> None:
     for changes in ({"seed": 4}, {"fleet": {"num_devices": 7}}, {"radio": {"snr_db": 3.0}}):
         with pytest.raises(FedtideError, match="part of what happened"):

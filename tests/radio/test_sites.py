@@ -295,7 +295,11 @@ def test_large_fleets_are_not_kept_and_have_the_same_numbers(monkeypatch: pytest
     kept = answers()
     monkeypatch.setattr(sites, "MOST_POSITIONS_KEPT", 10)
     monkeypatch.setattr(sites, "_MOST_HEARD_KEPT", 10)
+    monkeypatch.setattr(sites, "_AT_ONCE", 2)
+    sites._moving.cache_clear()
     assert answers() == kept
+    with pytest.raises(ValueError, match="read-only"):
+        grids[1].cell(1, some, time)[0] = 5  # it is kept for who asks next
 
 
 def test_sites_from_a_file_are_those_of_a_list(tmp_path: Path) -> None:

@@ -131,7 +131,11 @@ class RecordedDevices:
         link = None  # of updates that are sent at once, over a simulated radio; else what was lost is on record
         if not is_not_over_the_air(access):
             link = step_links(self.system, tick)
-        picked = grant.picked[sending_in_step(self.system, link, grant)] if link else grant.picked
+        picked = grant.picked
+        if link:
+            picked = picked[sending_in_step(self.system, link, grant)]
+        elif grant.silent is not None and not self.faithful:  # whom another policy picked in outage
+            picked = picked[~grant.silent]
         picked = picked[~np.isin(ready.rows.device[picked], list(failed))]
         device = ready.rows.device[picked].tolist()
         if updates is None:

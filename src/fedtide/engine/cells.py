@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,16 +86,28 @@ def interfered_grant(system: System, tick: Tick, rows: Candidates, grant: Grant,
     for each in np.unique(block):
         here = block == each
         heard = system.cells.interference(system.experiment.seed, device[here], tick.time, share[here])
-        found[here] = _checked(system, heard)[cell[here]]
+        found[here] = _checked(system.cells, "interference", heard, system.num_cells, "at each cell")[cell[here]]
     return grant._replace(cell=cell, interference=found)
 
 
-def _checked(system: System, heard: Any) -> Floats:
-    """Return I/N at every cell [c]; raise if a coverage of the user's own says something else."""
-    found = np.asarray(heard, np.float64)
-    if found.shape != (system.num_cells,) or not (np.isfinite(found) & (found >= 0)).all():
-        label = checks.part_label("coverage", system.cells)
+def expected_interference(coverage: Any) -> Callable[[int, Ints, Floats], Floats] | None:
+    """Return what the server asks before it decides: (seed, device [m], time [m]) -> I/N [m]; None: it reckons with nothing."""
+    asks = has_several_cells(coverage) and callable(getattr(coverage, "expected_interference", None))
+    return functools.partial(_expected, coverage) if asks else None
+
+
+def _expected(coverage: Any, seed: int, device: Ints, time: Floats) -> Floats:
+    expected = coverage.expected_interference(seed, device, time)
+    return _checked(coverage, "expected_interference", expected, len(device), "for each device")
+
+
+def _checked(coverage: Any, what: str, answer: Any, count: int, where: str) -> Floats:
+    """Return so many I/N; raise if a coverage of the user's own says something else."""
+    found = checks.answer_as_array(answer)
+    is_right = found.shape == (count,) and (not count or found.dtype.kind in "fiu")
+    if not is_right or not (np.isfinite(found) & (found >= 0)).all():
         raise TrainingError(
-            f"{label} has interference {shown(heard, 100)}: give {system.num_cells} finite numbers >= 0, I/N at each cell"
+            f"{checks.part_label('coverage', coverage)} has {what} {shown(answer, 100)}: give {count} finite numbers >= 0, I/N "
+            f"{where}"
         )
-    return found
+    return np.asarray(found, np.float64)

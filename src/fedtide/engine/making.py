@@ -27,7 +27,7 @@ from fedtide.data.holdings import (
 )
 from fedtide.devices.duration import Duration, first_duration
 from fedtide.devices.fleet import Fleet
-from fedtide.engine.cells import has_several_cells
+from fedtide.engine.cells import expected_interference
 from fedtide.engine.step import REPORT_BITS, Policy
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
@@ -161,8 +161,7 @@ def make_channel(experiment: Experiment, coverage: Coverage) -> Uplink:
     """Make what the uplinks carry and what the server knows of them."""
     channel: Uplink = make_system_part(experiment, "channel", run_coverage=coverage)
     csi, modem = make_system_part(experiment, "csi"), make_system_part(experiment, "modem")
-    expects = getattr(coverage, "expected_interference", None) if has_several_cells(coverage) else None
-    made = Uplink(channel, csi, modem, experiment.radio.num_blocks, expects)
+    made = Uplink(channel, csi, modem, experiment.radio.num_blocks, expected_interference(coverage))
     blocks = made(experiment.seed, 1, 0.0, np.arange(1)).signal if made.num_blocks > 1 else None
     if blocks is not None and np.ptp(blocks.snr) == 0:
         raise FedtideError(

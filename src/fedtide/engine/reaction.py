@@ -63,7 +63,7 @@ class Reaction:
             device, grant, rate = info.granted.device, info.granted.grant, info.granted.link.estimated_capacity
         else:
             device, grant = info.rows.device[info.grant.picked], info.grant
-            rate = info.rows.capacity[grant.picked] if grant.rate is None else grant.rate
+            rate = uplink.granted_rates(info.rows, grant)
         keeps = None if info.keeps is None else info.rows.device[info.keeps]
         lost = len(info.sent) - len(info.arrived)
         done = self.settle_grant(info.tick, device, grant, rate, keeps, lost)

@@ -21,7 +21,7 @@ from fedtide.learning.trainer import DeviceWork, steps_per_training
 from fedtide.parts import checks
 from fedtide.radio.allocation import Allocation, EqualBits
 from fedtide.radio.modem import Modem, shannon_capacity, shannon_snr
-from fedtide.radio.over_the_air import sends_over_the_air
+from fedtide.radio.over_the_air import OverTheAirAccess, sends_over_the_air
 from fedtide.radio.retransmission import Retransmission
 from fedtide.rng import stream
 from fedtide.schedule.schedulers import Scheduler
@@ -377,15 +377,18 @@ def plan_step(
     answer, memory = checks.call_part(scheduler, "scheduler", memory, candidates.num_devices, (seen, most, rng))
     label = checks.part_label("scheduler", scheduler)
     if isinstance(answer, Decision):
-        return uplink.decided_grant(answer, most, candidates, num_symbols, memory, label)
-    chosen = checks.checked_selection(answer, most, ready, label)
-    capacity, cell = candidates.capacity[chosen.picked], candidates.cell
-    if cell is None:
-        symbols, bits = allocation(capacity, num_symbols)
+        grant = uplink.decided_grant(answer, most, candidates, num_symbols, memory, label)
     else:
-        symbols, bits = cells.shared_by_cell(allocation, capacity, cell[chosen.picked], num_symbols)
-    grant = Grant(chosen.picked, symbols, bits, chosen.proved_minimal, memory, chosen.metrics)
-    outage = (capacity <= 0) & (symbols <= 0)
+        chosen = checks.checked_selection(answer, most, ready, label)
+        capacity, cell = candidates.capacity[chosen.picked], candidates.cell
+        if cell is None:
+            symbols, bits = allocation(capacity, num_symbols)
+        else:
+            symbols, bits = cells.shared_by_cell(allocation, capacity, cell[chosen.picked], num_symbols)
+        grant = Grant(chosen.picked, symbols, bits, chosen.proved_minimal, memory, chosen.metrics)
+    if isinstance(allocation, OverTheAirAccess):  # of those that send at once, uncoded, the access says who is too weak
+        return grant
+    outage = uplink.granted_rates(candidates, grant) <= 0  # whatever symbols they were given
     return grant._replace(silent=outage) if outage.any() else grant
 
 
@@ -493,20 +496,15 @@ def admit_grant(system: System, num_parameters: int, tick: Tick, rows: Candidate
         grant = _paid_for(system, num_parameters, tick, rows, grant)
     if system.cells is None:
         return grant
-    symbols = uplink.planned_symbols(system, num_parameters, grant, _rate(rows, grant))
+    symbols = uplink.planned_symbols(system, num_parameters, grant, uplink.granted_rates(rows, grant))
     return cells.interfered_grant(system, tick, rows, grant, symbols)
-
-
-def _rate(rows: Candidates, grant: Grant) -> Floats:
-    """Return the bit/symbol at which the picked devices send [r]."""
-    return rows.capacity[grant.picked] if grant.rate is None else grant.rate
 
 
 def _paid_for(system: System, num_parameters: int, tick: Tick, rows: Candidates, grant: Grant) -> Grant:
     """Return the grant with those silent whose batteries hold too little."""
     assert tick.battery is not None
     device = rows.device[grant.picked]
-    rate = _rate(rows, grant)
+    rate = uplink.granted_rates(rows, grant)
     needed = sending_joules(system, device, grant, uplink.planned_symbols(system, num_parameters, grant, rate), rate)
     there = tick.battery[grant.picked]
     short = needed > there * _SLACK

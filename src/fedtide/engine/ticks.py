@@ -21,7 +21,7 @@ from fedtide.engine.step import (
 from fedtide.engine.system import System, parameter_count
 from fedtide.radio.retransmission import max_attempts
 from fedtide.rng import stream
-from fedtide.types import Candidates, Floats, Grant, Link, Memory, Tick
+from fedtide.types import Candidates, Grant, Link, Memory, Tick
 
 
 def grant_at_tick(system: System, tick: Tick, rows: Candidates, memory: Memory | None = None) -> Grant:
@@ -80,7 +80,9 @@ def planned(system: System) -> Iterator[Planned]:
             tried = _attempt(system, tick, link, grant, d, kept)
             if reaction:
                 device, again = rows.device[grant.picked], rows.device[grant.picked[tried.again]]
-                time = reaction.settle_grant(tick, device, grant, _rates(rows, grant), again, int(tried.lost.sum()))
+                time = reaction.settle_grant(
+                    tick, device, grant, uplink.granted_rates(rows, grant), again, int(tried.lost.sum())
+                )
                 kept = None if tried.memory is None else reaction.forgotten(tried.memory)
         silent = ~sending_in_step(system, link, grant)
         uploads[rows.device[grant.picked[~(tried.lost | silent)]]] += 1
@@ -92,11 +94,6 @@ def _needs_training(system: System, reaction: Reaction, num_parameters: int) -> 
     unknown = uplink.planned_tick_bits(system, num_parameters, [1.0]) is None
     resends = max_attempts(system.retransmission) > 1
     return bool(getattr(reaction.world.timeline, "needs_progress", False)) or (resends and unknown)
-
-
-def _rates(rows: Candidates, grant: Grant) -> Floats:
-    """Return the bit/symbol at which the picked devices send [r]."""
-    return rows.capacity[grant.picked] if grant.rate is None else grant.rate
 
 
 def _attempt(

@@ -129,6 +129,7 @@ class Uplink:
         found, modem = self.channel(seed, tick, time, device), self.modem
         known = bool(getattr(self.csi, "exact", False))  # the server knows what the channel says it knows
         expects = self.expects
+        rates = isinstance(found, Link)
         if isinstance(found, Link):
             if known and expects is None:
                 return found
@@ -140,4 +141,6 @@ class Uplink:
         if expects is not None:
             met = 1 + expects(seed, device, np.full(len(device), time))
             signal = Signal(signal.snr, signal.estimated_snr / met)
-        return Link(achieved_capacity(modem, *signal), modem(signal.estimated_snr), signal)
+        made = Link(achieved_capacity(modem, *signal), modem(signal.estimated_snr), signal)
+        # of rates, another modem would make something else of these SNRs
+        return made._replace(signal=None) if rates and not isinstance(self.modem, Shannon | Waterfall) else made

@@ -30,7 +30,7 @@ from fedtide.parts import registry
 from fedtide.parts.arguments import arg
 from fedtide.radio import propagation
 from fedtide.radio.cell import MOST_POSITIONS_KEPT, Places
-from fedtide.types import Floats, Ints
+from fedtide.types import Floats, Ints, read_only
 
 Spot: TypeAlias = tuple[float, float]
 
@@ -296,12 +296,7 @@ class _Sites:
 
 def _standing(seed: int, device: Ints, sites: _Sites) -> tuple[Ints, Floats]:
     """Return how devices that stand are served [m]."""
-    found = []
-    for first in range(0, max(len(device), 1), _AT_ONCE):
-        some = device[first : first + _AT_ONCE]
-        losses = sites.losses(seed, some, *sites.position(seed, some, np.zeros(len(some))))
-        found.append((losses.argmin(axis=0), losses.min(axis=0)))
-    return np.concatenate([cell for cell, _ in found]), np.concatenate([loss for _, loss in found])
+    return _least_losses(sites, seed, device, np.zeros(len(device)))
 
 
 def _heard_standing(seed: int, device: Ints, sites: _Sites) -> tuple[Floats]:
@@ -313,8 +308,18 @@ def _heard_standing(seed: int, device: Ints, sites: _Sites) -> tuple[Floats]:
 def _moving(sites: _Sites, seed: int, device: bytes, time: bytes) -> Served:
     """Return how devices that walk are served [m]."""
     who, when = np.frombuffer(device, np.int64), np.frombuffer(time)
-    losses = sites.losses(seed, who, *sites.position(seed, who, when))
-    return Served(losses.argmin(axis=0), losses.min(axis=0))
+    cell, loss = _least_losses(sites, seed, who, when)
+    return Served(read_only(cell), read_only(loss))
+
+
+def _least_losses(sites: _Sites, seed: int, device: Ints, time: Floats) -> tuple[Ints, Floats]:
+    """Return which cell each device has the least loss to, and that loss [m]."""
+    cell, loss = np.empty(len(device), np.int64), np.empty(len(device))
+    for first in range(0, len(device), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        losses = sites.losses(seed, device[some], *sites.position(seed, device[some], time[some]))
+        cell[some], loss[some] = losses.argmin(axis=0), losses.min(axis=0)
+    return cell, loss
 
 
 @functools.lru_cache(maxsize=16)

@@ -21,6 +21,7 @@ from fedtide.core.yaml12 import shown
 from fedtide.devices.energy import Energy, energy_is_counted, energy_of_bits
 from fedtide.engine.step import Info
 from fedtide.engine.system import MODEL_BITS, System
+from fedtide.engine.uplink import granted_rates
 from fedtide.learning.trainer import DeviceWork
 from fedtide.radio.allocation import symbols_per_packet
 from fedtide.radio.downlink import downlink_is_shared
@@ -225,8 +226,7 @@ class Costs:
         if self.at_once:  # those that stay silent send nothing
             return np.where(np.isin(grant.picked, info.arrived), grant.symbols.sum(), 0.0)
         bits = self._bits_sent(info)
-        rate = rows.capacity[grant.picked] if grant.rate is None else grant.rate
-        return symbols_per_packet(bits, rate, grant.symbols)
+        return symbols_per_packet(bits, granted_rates(rows, grant), grant.symbols)
 
     def _bits_sent(self, info: Info) -> Floats:
         """Return the bits of the packet that each picked device sent [r]; none if all send at once, uncoded."""
