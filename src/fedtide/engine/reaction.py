@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedtide.engine import uplink
-from fedtide.engine.step import Info, ServerState, hold_versions, sending_joules
+from fedtide.engine.step import Info, ServerState, granted_rates, hold_versions, sending_joules
 from fedtide.engine.system import System
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts import checks
@@ -63,7 +63,7 @@ class Reaction:
             device, grant, rate = info.granted.device, info.granted.grant, info.granted.link.estimated_capacity
         else:
             device, grant = info.rows.device[info.grant.picked], info.grant
-            rate = uplink.granted_rates(info.rows, grant)
+            rate = granted_rates(info.rows, grant)
         keeps = None if info.keeps is None else info.rows.device[info.keeps]
         lost = len(info.sent) - len(info.arrived)
         done = self.settle_grant(info.tick, device, grant, rate, keeps, lost)

@@ -388,11 +388,16 @@ def plan_step(
         grant = Grant(chosen.picked, symbols, bits, chosen.proved_minimal, memory, chosen.metrics)
     if isinstance(allocation, OverTheAirAccess):  # of those that send at once, uncoded, the access says who is too weak
         return grant
-    outage = uplink.granted_rates(candidates, grant) <= 0  # whatever symbols they were given
+    outage = granted_rates(candidates, grant) <= 0  # whatever symbols they were given
     return grant._replace(silent=outage) if outage.any() else grant
 
 
 # What is known of a tick before anything is trained: who is ready, over which links.
+
+
+def granted_rates(rows: Candidates, grant: Grant) -> Floats:
+    """Return the bit/symbol at which the picked devices send [r]."""
+    return rows.capacity[grant.picked] if grant.rate is None else grant.rate
 
 
 def step_links(system: System, tick: Tick) -> Link:
@@ -496,7 +501,7 @@ def admit_grant(system: System, num_parameters: int, tick: Tick, rows: Candidate
         grant = _paid_for(system, num_parameters, tick, rows, grant)
     if system.cells is None:
         return grant
-    symbols = uplink.planned_symbols(system, num_parameters, grant, uplink.granted_rates(rows, grant))
+    symbols = uplink.planned_symbols(system, num_parameters, grant, granted_rates(rows, grant))
     return cells.interfered_grant(system, tick, rows, grant, symbols)
 
 
@@ -504,7 +509,7 @@ def _paid_for(system: System, num_parameters: int, tick: Tick, rows: Candidates,
     """Return the grant with those silent whose batteries hold too little."""
     assert tick.battery is not None
     device = rows.device[grant.picked]
-    rate = uplink.granted_rates(rows, grant)
+    rate = granted_rates(rows, grant)
     needed = sending_joules(system, device, grant, uplink.planned_symbols(system, num_parameters, grant, rate), rate)
     there = tick.battery[grant.picked]
     short = needed > there * _SLACK

@@ -12,6 +12,7 @@ from fedtide.engine.reaction import Reaction
 from fedtide.engine.step import (
     Bools,
     admit_grant,
+    granted_rates,
     plan_step,
     sending_in_step,
     step_attempt,
@@ -81,7 +82,7 @@ def planned(system: System) -> Iterator[Planned]:
             if reaction:
                 device, again = rows.device[grant.picked], rows.device[grant.picked[tried.again]]
                 time = reaction.settle_grant(
-                    tick, device, grant, uplink.granted_rates(rows, grant), again, int(tried.lost.sum())
+                    tick, device, grant, granted_rates(rows, grant), again, int(tried.lost.sum())
                 )
                 kept = None if tried.memory is None else reaction.forgotten(tried.memory)
         silent = ~sending_in_step(system, link, grant)

@@ -67,11 +67,6 @@ def _chosen(column: Floats, picked: Any, decision: Decision) -> Floats:
     return found if decision.power is None else found * decision.power[:, None]
 
 
-def granted_rates(rows: Candidates, grant: Grant) -> Floats:
-    """Return the bit/symbol at which the picked devices send [r]."""
-    return rows.capacity[grant.picked] if grant.rate is None else grant.rate
-
-
 def granted_link(link: Link, grant: Grant, modem: Modem | None = None) -> Link:
     """Return the links of the picked devices, as they send [r]. modem: needed if a decision sets powers or blocks."""
     decision = grant.decision

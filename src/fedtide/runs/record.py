@@ -19,9 +19,8 @@ from pydantic import ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationErro
 
 from fedtide.core.yaml12 import shown
 from fedtide.devices.energy import Energy, energy_is_counted, energy_of_bits
-from fedtide.engine.step import Info
+from fedtide.engine.step import Info, granted_rates
 from fedtide.engine.system import MODEL_BITS, System
-from fedtide.engine.uplink import granted_rates
 from fedtide.learning.trainer import DeviceWork
 from fedtide.radio.allocation import symbols_per_packet
 from fedtide.radio.downlink import downlink_is_shared
