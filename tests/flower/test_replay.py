@@ -35,7 +35,9 @@ def test_the_same_bits(run: Path, tmp_path: Path) -> None:
     assert result.compared == 16
     assert np.array_equal(result.model, np.load(run / "model.npy"))
     assert result.rounds == read_rounds(run) == read_rounds(tmp_path / "again")
-    assert all(result.rounds[-1].ledger._replace(control_bits=1.0))  # everything else was spent, and counted alike
+    assert all(
+        result.rounds[-1].ledger._replace(control_bits=1.0, co2_grams=1.0)
+    )  # all else was spent, and counted alike
     assert is_complete(tmp_path / "again")
 
 
