@@ -14,7 +14,6 @@ from fedtide.errors import FedtideError
 from fedtide.runs import read_rounds
 from worlds import NAMES, small_world
 
-
 # What nodes cannot do, and the key that is refused
 SIMULATED = {"leo": "fleet.absent=fetch", "seven_cells": "radio.coverage=hex_grid"}
 
@@ -22,7 +21,9 @@ SIMULATED = {"leo": "fleet.absent=fetch", "seven_cells": "radio.coverage=hex_gri
 @pytest.mark.parametrize(("name", "key"), SIMULATED.items())
 def test_refused_by_its_key(name: str, key: str, tmp_path: Path) -> None:
     with pytest.raises(FedtideError, match=f"^{key}.*simulate it with `fedtide run`$"):
-        Federation(Terms(small_world(name), Deployment(min_nodes=1)), tmp_path / "run").coordinator()
+        Federation(
+            Terms(small_world(name, **{"timeline.upload_time": 0.0}), Deployment(min_nodes=1)), tmp_path / "run"
+        ).coordinator()
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in SIMULATED])
