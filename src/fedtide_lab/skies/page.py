@@ -86,7 +86,7 @@ def sky_values(results: FigureResults) -> dict[str, Any]:
         ),
         **{
             f"{finding.check.figure} gain {finding.check.better} over {finding.check.worse}": gain
-            for each in decided
+            for each in (*decided, *decided_worlds(ARMS, results, sky_claims))
             for verdict in each.verdicts
             for finding in verdict.findings
             if (gain := finding.at(CONFIDENCE)) is not None
