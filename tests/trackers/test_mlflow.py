@@ -51,6 +51,8 @@ def test_keys_numbers_and_the_model_are_there(
 ) -> None:
     np.save(session.folder / "model.npy", result.model)
     session(["mlflow"], result)
+    out, err = capfd.readouterr()
+    assert out + err == ""
     assert session.warnings == []
     store = client(session.folder)
     (run,) = runs(store)
@@ -64,8 +66,6 @@ def test_keys_numbers_and_the_model_are_there(
     kept = store.download_artifacts(run.info.run_id, "model.npy")
     assert str(session.folder) in run.info.artifact_uri
     assert np.array_equal(np.load(kept), result.model)
-    out, err = capfd.readouterr()
-    assert out + err == ""
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
 
 
