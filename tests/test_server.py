@@ -6,17 +6,8 @@ import numpy as np
 import pytest
 
 from fedtide.aggregate.averages import AgeAware, AverageModels, UniformWeights
-from fedtide.engine.step import (
-    Announced,
-    Delivered,
-    Policy,
-    ReadyDevices,
-    Rules,
-    ServerState,
-    initial_state,
-    plan_step,
-    step,
-)
+from fedtide.engine.exchange import Announced, Delivered, ReadyDevices
+from fedtide.engine.step import Policy, Rules, ServerState, initial_state, plan_step, step
 from fedtide.errors import FedtideError
 from fedtide.radio.allocation import EqualBits
 from fedtide.schedule.schedulers import BestChannel

@@ -10,7 +10,7 @@ import pytest
 
 import fedtide
 from fedtide.errors import FedtideError
-from fedtide.studies.race import _budget
+from fedtide.studies.race_input import race_budget
 from fedtide.studies.results import RunResult
 from fedtide.studies.run import Outcome
 
@@ -145,7 +145,7 @@ def test_a_budget_counts_all_runs() -> None:
         race({"one": GOOD, "bad": BAD}, budget=3, confirm=2)
     short = race({"one": GOOD, "bad": BAD}, budget="0.01s", confirm=0, seeds=8)
     assert short.stopped in ("the budget is used up", "one candidate is left")
-    assert (_budget("20m").seconds, _budget(" 1.5h").seconds, _budget(7).runs) == (1200, 5400, 7)
+    assert (race_budget("20m").seconds, race_budget(" 1.5h").seconds, race_budget(7).runs) == (1200, 5400, 7)
 
 
 def test_without_budget_for_all_the_last_are_set_aside_and_not_called_worse() -> None:

@@ -19,13 +19,11 @@ from fedtide.deploy.protocol import measured_capacity
 from fedtide.deploy.settings import Terms
 from fedtide.deploy.trace import PartWithMemory, Period, ReadyRows, trace_fingerprint, traced_candidates
 from fedtide.engine.devices import aircomp_sum, analog_packets
+from fedtide.engine.exchange import Announced, Delivered, ReadyDevices
 from fedtide.engine.loop import progress_of
 from fedtide.engine.step import (
     SCALE_BITS,
-    Announced,
-    Delivered,
     Info,
-    ReadyDevices,
     ServerState,
     hold_versions,
     sending_in_step,

@@ -45,13 +45,11 @@ from fedtide.engine.devices import (
     train_jobs,
     updates_state_on_train,
 )
+from fedtide.engine.exchange import Announced, Delivered, ReadyDevices
 from fedtide.engine.loop import Loop, Sink, score_model
 from fedtide.engine.step import (
     SCALE_BITS,
-    Announced,
-    Delivered,
     Info,
-    ReadyDevices,
     ServerState,
     initial_state,
     sending_in_step,

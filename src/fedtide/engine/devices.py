@@ -13,12 +13,10 @@ from fedtide.codec.base import Codec, Packet, Sent, checked_packet, max_packet_b
 from fedtide.core.memory_budget import require_memory
 from fedtide.core.versioned import versioned_dict
 from fedtide.core.yaml12 import shown
+from fedtide.engine.exchange import Announced, Delivered, ReadyDevices
 from fedtide.engine.loop import Stopwatch, score_model, trainer_label
 from fedtide.engine.step import (
     SCALE_BITS,
-    Announced,
-    Delivered,
-    ReadyDevices,
     ServerState,
     sending_in_step,
     step_attempt,

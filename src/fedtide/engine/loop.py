@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from fedtide.config import Experiment
-from fedtide.engine.step import Exchange, Info, ServerState, global_model, step
+from fedtide.engine.exchange import Exchange
+from fedtide.engine.step import Info, ServerState, global_model, step
 from fedtide.engine.system import System
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.metrics import ModelMetric, measure_model, predict_labels

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fedtide.engine import uplink
-from fedtide.engine.step import Info, ServerState, granted_rates, hold_versions, sending_joules
+from fedtide.engine.admission import sending_joules
+from fedtide.engine.step import Info, ServerState, granted_rates, hold_versions
 from fedtide.engine.system import System
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts import checks

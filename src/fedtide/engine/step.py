@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, cast
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,8 @@ from fedtide.aggregate.hierarchical import Hierarchical, cloud_average
 from fedtide.codec.base import Packet, Sent
 from fedtide.config.workload import LARGE_FLEET_DEVICES
 from fedtide.core.versioned import VersionedArray, VersionedDict, versioned_array, versioned_counts, versioned_dict
-from fedtide.devices.energy import energy_of_bits
 from fedtide.engine import cells, uplink
-from fedtide.errors import TrainingError
+from fedtide.engine.exchange import Exchange, Landing
 from fedtide.learning.trainer import DeviceWork, steps_per_training
 from fedtide.parts import checks
 from fedtide.radio.allocation import Allocation, EqualBits
@@ -37,7 +36,6 @@ from fedtide.types import (
     Tick,
     UplinkView,
     Vector,
-    Vectors,
     read_only,
     readonly_copy,
 )
@@ -158,62 +156,7 @@ def hold_versions(state: ServerState, held: Ints, keep: Collection[int] = ()) ->
 
 # One aggregation, as in the paper: who is ready, who uploads, what arrives, the next model.
 #
-# `step` is the only copy of it. Simulated devices, recorded ones and real ones differ in their `Exchange` alone.
-
-
-class ReadyDevices(NamedTuple):
-    """Who is ready at a tick."""
-
-    rows: Candidates  # [m]
-    link: Link | None = None  # as it is, not as it is estimated [m]; None: real devices
-    kept: Any = None  # what an exchange wants to be handed back when uploads are announced
-
-
-class Announced(NamedTuple):
-    """What is known of the uploads of a grant before they are added up."""
-
-    arriving: Ints  # positions within the candidates of those whose updates will arrive, ascending [r]
-    lots: Sequence[Any]  # what `Exchange.send` is called with, one after the other; all of them are the r arriving ones
-    devices: Mapping[str, Mapping[int, Memory]] = {}  # what simulated devices remember now
-    sent: Mapping[int, Packet | Sent] = {}  # by device number, what is on its way already
-    # (updates [r d], weights [r]) -> sum_k w_k u_k as it is heard [d], of updates that are sent at once, in one lot
-    heard: Callable[[Vectors, Floats], Vector] | None = None
-    control_bits: float = 0.0  # what was agreed on before, besides what the ready devices reported
-    again: Ints = np.zeros(0, np.int64)  # positions within the candidates of those that send a lost packet once more
-    keeps: Ints | None = None  # positions of those that keep their update to send it again; None: nobody
-    memory: Mapping[str, Memory] = {}  # what the server has of packets that are not complete
-
-
-class Delivered(NamedTuple):
-    """The updates of one lot. All of them are finite, which the exchange has checked."""
-
-    updates: Vectors  # as the server decodes them [l d]
-    sent: Mapping[int, Packet | Sent]  # by device number
-    devices: Mapping[str, Mapping[int, Memory]] = {}  # what simulated devices remember now
-
-
-class Exchange(Protocol):
-    """The devices, as the server meets them."""
-
-    def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
-        """Return who is ready, with what each reports."""
-        ...
-
-    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Announced:
-        """Tell devices what they were granted; return whose updates will arrive."""
-        ...
-
-    def send(self, state: ServerState, tick: Tick, lot: Any) -> Delivered:
-        """Have the devices of a lot train and send their updates. state.devices: what devices remember by now."""
-        ...
-
-
-class Landing(Protocol):
-    """Devices whose uploads may be in at a later tick than the one that granted them."""
-
-    def landed(self, state: ServerState, tick: Tick, link: Link) -> ReadyDevices:
-        """Return those whose uploads are in, over the links that they were sent [m]."""
-        ...
+# `step` is the only copy of it, whatever the devices are.
 
 
 class Info(NamedTuple):
@@ -478,47 +421,6 @@ def step_candidates(
         cell=cells.cells_at(system, ready, tick.time) if system.cells is not None else None,
         **(reports or {}),
     )
-
-
-def sending_joules(system: System, device: Ints, grant: Grant, symbols: Floats, rate: Floats) -> Floats:
-    """Return what sending so many symbols, of so many bits each, takes from each device at the powers of a grant, in J [r]."""
-    powered, seed = symbols if grant.power is None else symbols * grant.power, system.experiment.seed
-    bits = np.zeros(len(device)) if system.over_the_air else symbols * rate
-    of_symbols = system.energy(seed, device, np.zeros_like(device), powered)
-    return of_symbols + energy_of_bits(system.energy, seed, device, bits)
-
-
-def admit_grant(system: System, num_parameters: int, tick: Tick, rows: Candidates, grant: Grant) -> Grant:
-    """Return the grant as it is sent: at which powers, without those who cannot pay for it (raise if that was decided).
-
-    Of several cells, with what they hear of each other.
-    """
-    uplink.refuse_unused(system, tick, grant)
-    device = rows.device[grant.picked]
-    if system.power is not None:
-        grant = cells.powered_grant(system, tick, device, grant)
-    if tick.battery is not None and len(device):
-        grant = _paid_for(system, num_parameters, tick, rows, grant)
-    if system.cells is None:
-        return grant
-    symbols = uplink.planned_symbols(system, num_parameters, grant, granted_rates(rows, grant))
-    return cells.interfered_grant(system, tick, rows, grant, symbols)
-
-
-def _paid_for(system: System, num_parameters: int, tick: Tick, rows: Candidates, grant: Grant) -> Grant:
-    """Return the grant with those silent whose batteries hold too little."""
-    assert tick.battery is not None
-    device = rows.device[grant.picked]
-    rate = granted_rates(rows, grant)
-    needed = sending_joules(system, device, grant, uplink.planned_symbols(system, num_parameters, grant, rate), rate)
-    there = tick.battery[grant.picked]
-    short = needed > there * _SLACK
-    for at in np.flatnonzero(short)[:1] if grant.decision is not None else ():
-        raise TrainingError(
-            f"{checks.part_label('scheduler', system.policy.scheduler)} decided at aggregation {tick.index} that device "
-            f"{device[at]} sends for {needed[at]:.6g} J, and its battery holds {there[at]:.6g} J; look at candidates.battery"
-        )
-    return grant._replace(silent=short if grant.silent is None else short | grant.silent) if short.any() else grant
 
 
 def step_starts(system: System, state: ServerState, device: Ints, version: Ints) -> list[Vector]:

@@ -14,6 +14,7 @@ from fedtide.config import Experiment
 from fedtide.devices.energy import Energy
 from fedtide.devices.fleet import Fleet
 from fedtide.engine import over_the_air
+from fedtide.engine.admission import admit_grant
 from fedtide.engine.cells import has_several_cells
 from fedtide.engine.making import (
     count_parameters,
@@ -33,7 +34,7 @@ from fedtide.engine.making import (
     say_nothing,
 )
 from fedtide.engine.pace import Pace, make_ticks, make_world
-from fedtide.engine.step import Policy, Rules, admit_grant, step_relative_rates, step_starts
+from fedtide.engine.step import Policy, Rules, step_relative_rates, step_starts
 from fedtide.errors import FedtideError
 from fedtide.learning.model import Model
 from fedtide.learning.trainer import (

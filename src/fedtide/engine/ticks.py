@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.engine import uplink
+from fedtide.engine.admission import admit_grant
 from fedtide.engine.reaction import Reaction
 from fedtide.engine.step import (
     Bools,
-    admit_grant,
     granted_rates,
     plan_step,
     sending_in_step,

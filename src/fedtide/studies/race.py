@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +13,12 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core import faults
-from fedtide.core.yaml12 import shown, yaml_in_line
 from fedtide.errors import FedtideError
 from fedtide.parts.checks import checked_callback
 from fedtide.report.notebook import notebook_columns, notebook_frame
 from fedtide.studies import spec
 from fedtide.studies.metrics import UNCOUNTED, Reaching, metric_margin, metric_named, metric_sign
+from fedtide.studies.race_input import Budget, Stage, check_race, race_budget, race_entries, race_stage
 from fedtide.studies.results import RunResult
 from fedtide.studies.run import Outcome, expected_run_work, run_study, study_backend
 from fedtide.studies.sequential import (
@@ -40,10 +39,6 @@ from fedtide.studies.statistics import (
 from fedtide.studies.store import Store, kept_results
 from fedtide.studies.table import by_label, finite_table_value
 from fedtide.types import Floats, documented
-
-_BUDGET = re.compile(r"(\d+(?:\.\d*)?)\s*([smh])")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_NAMES = 60  # characters of a candidate without a name
 
 
 class RaceRow(NamedTuple):
@@ -110,25 +105,13 @@ class RaceResult(NamedTuple):
         return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])]) + ">"
 
 
-class _Stage(NamedTuple):
-    """A fidelity: keys that make a run cheaper, and its seeds."""
-
-    keys: Mapping[str, Any]
-    seeds: Sequence[int]
-
-
-class _Budget(NamedTuple):
-    runs: float = math.inf
-    seconds: float = math.inf  # of one core
-
-
 @dataclass
 class _Race:
     """A race under way. What it decides follows from the results in the store alone."""
 
     name: str
     entries: dict[str, Experiment]
-    stages: list[_Stage]
+    stages: list[Stage]
     metric: str
     margin: float | None
     level: float
@@ -197,9 +180,9 @@ class _Race:
         held = {"data": {"validation": self.validation}} if self.validation else {}
         return {name: config.experiment(self.entries[name], keys, held) for name in self.alive}
 
-    def runs_left(self, number: int, limit: _Budget, confirm: int) -> float:
+    def runs_left(self, number: int, limit: Budget, confirm: int) -> float:
         """Return how many runs of this fidelity the budget has left; a cheaper one takes half of it."""
-        if limit == _Budget():
+        if limit == Budget():
             return math.inf
         pair = {name: self.entries[name] for name in self.alive[:2]}
         each = self.expected_seconds(self.at_fidelity(number), 1) / len(self.alive)
@@ -347,16 +330,16 @@ def race(
     called again, the race goes on and decides the same. workers, backend (local, dask, here), address: as for studies.
     on_done is called with every run, on_step with the standing after every decision.
     """
-    entries = _entries(candidates, base, name)
+    entries = race_entries(candidates, base, name)
     listed = list(spec.checked_seeds(spec.listed_seeds(seeds)))
-    _check(entries, listed, level, validation, confirm, against, block)
-    limit = _budget(budget)
+    check_race(entries, listed, level, validation, confirm, against, block)
+    limit = race_budget(budget)
     how = {
         **study_backend(workers, backend, address),
         "on_done": checked_callback("on_done", on_done) or (lambda _: None),
     }
     tell = checked_callback("on_step", on_step) or (lambda _: None)
-    stages = [_stage(each, listed) for each in fidelities] + [_Stage({}, listed)]
+    stages = [race_stage(each, listed) for each in fidelities] + [Stage({}, listed)]
     with kept_results(store) as kept:
         state = _Race(
             name, entries, stages, metric, metric_margin(metric, margin), level, validation,
@@ -371,7 +354,7 @@ def race(
         return found
 
 
-def _run_stages(state: _Race, limit: _Budget, block: int, confirm: int, tell: Callable[[RaceResult], None]) -> None:
+def _run_stages(state: _Race, limit: Budget, block: int, confirm: int, tell: Callable[[RaceResult], None]) -> None:
     """Run fidelity after fidelity, seeds after seeds, until the race is decided or the budget is used up."""
     for number, stage in enumerate(state.stages):
         state.values.append({name: [] for name in state.entries})
@@ -399,76 +382,3 @@ def _runner_up(found: RaceResult) -> str:
     others = [row for row in found.rows if row.behind is not None]
     last = sorted(others, key=lambda row: (bool(row.reason), -row.fidelity, -row.num_seeds, row.behind))
     return last[0].candidate if last else found.leader
-
-
-def _entries(candidates: Any, base: Given, name: str) -> dict[str, Experiment]:
-    """Return every candidate as an experiment, by its name."""
-    if isinstance(candidates, Mapping) and candidates and all(isinstance(each, list) for each in candidates.values()):
-        grid = spec.cross_study(name, spec.given_base(base), candidates, {}, 1)
-        return {run.label: run.experiment for run in grid.runs}
-    if isinstance(candidates, (list, tuple)):
-        texts = [yaml_in_line(each).strip("{}")[:_NAMES] if isinstance(each, Mapping) else "" for each in candidates]
-        named = {
-            text if text and texts.count(text) == 1 else f"candidate {number}": each
-            for number, (text, each) in enumerate(zip(texts, candidates, strict=True))
-        }
-    else:
-        named = candidates
-    if not isinstance(named, Mapping) or not named:
-        raise FedtideError(
-            f"candidates={shown(candidates)} names nobody: give {{'name': {{keys}}}}, a list of keys, or keys with lists of values"
-        )
-    variants = {label: spec.given_base(each) for label, each in named.items()}
-    study = spec.side_by_side_study(name, variants, 1, spec.given_base(base))
-    first: dict[str, str] = {}
-    for run in study.runs:
-        if first.setdefault(run.name, run.label) != run.label:
-            raise FedtideError(f"{shown(first[run.name])} and {shown(run.label)} are the same experiment; keep one")
-    return {run.label: run.experiment for run in study.runs}
-
-
-def _stage(given: Any, seeds: Sequence[int]) -> _Stage:
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        raise FedtideError(f"the fidelity {shown(given)} is no mapping: give keys, such as {{'timeline.horizon': 2.5}}")
-    keys = {key: value for key, value in given.items() if key != "seeds"}
-    count = given.get("seeds", len(seeds))
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= len(seeds):
-        raise FedtideError(f"seeds={shown(count)} of a fidelity must be a whole number from 1 to {len(seeds)}")
-    return _Stage(keys, seeds[:count])
-
-
-def _check(
-    entries: Mapping[str, Any],
-    seeds: Sequence[int],
-    level: Any,
-    validation: Any,
-    confirm: Any,
-    against: Any,
-    block: Any,
-) -> None:
-    """Raise if a race cannot be as it is asked for."""
-    for what, value, least in (("confirm", confirm, 0), ("block", block, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise FedtideError(f"{what}={shown(value)} must be a whole number of at least {least}")
-    if isinstance(level, bool) or not isinstance(level, float) or not 0 < level < 0.5:
-        raise FedtideError(f"level={shown(level)} must be between 0 and 0.5: how often a best one may be dropped")
-    if validation is not None and (isinstance(validation, bool) or not isinstance(validation, (int, float))):
-        raise FedtideError(f"validation={shown(validation)} must be a share of the training samples, or None")
-    if against is not None and against not in entries:
-        raise FedtideError(
-            f"against={shown(against)} is no candidate; there are {', '.join(map(repr, list(entries)[:6]))}"
-        )
-
-
-def _budget(given: Any) -> _Budget:
-    """Return a budget of runs or of core-seconds."""
-    if given is None:
-        return _Budget()
-    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-        return _Budget(runs=given)
-    found = _BUDGET.fullmatch(given.strip()) if isinstance(given, str) else None
-    if found is None or float(found[1]) == 0:
-        raise FedtideError(
-            f"budget={shown(given)} must be a number of runs, or the time of one core such as 90s, 20m, 1.5h"
-        )
-    return _Budget(seconds=float(found[1]) * _SECONDS[found[2]])
