@@ -24,6 +24,12 @@ PAGES = (
     "docs/tutorial.md",
     "docs/howto/own-channel.md",
     "docs/howto/own-method.md",
+    "docs/howto/own-metric.md",
+    "docs/howto/own-trainer.md",
+    "docs/howto/larger-models.md",
+    "docs/howto/stop-early.md",
+    "docs/howto/tune.md",
+    "docs/agents.md",
     "docs/howto/sionna.md",
 )
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
@@ -40,11 +46,8 @@ SMALL = {
 ELSEWHERE = {
     "deploy demo": "tests/flower",
     "replay": "tests/flower/test_replay.py",
-    "--address": "tests/study, with a cluster",
     "scenario": "tests/test_scenarios.py, in the scenario's own units",
     "paper R": "tests/paper/test_reproduce.py",
-    "report runs/NAME": "tests/pages",
-    "resume RUN": "tests/test_resume.py",
 }
 
 

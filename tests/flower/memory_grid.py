@@ -13,9 +13,9 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedtide import config
 from fedtide.deploy.apps import client_app
-from fedtide.deploy.conversation import Mailbox
 from fedtide.deploy.coordinator import Coordinator
-from fedtide.deploy.settings import Deployment, Terms, _to_run_config
+from fedtide.deploy.mailbox import Mailbox, Run, at_once
+from fedtide.deploy.settings import Deployment, Terms, to_run_config
 
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # Flower sets these in a ServerApp's process
 OFFLINE_AFTER = 50.0  # seconds until Flower notices that a node is gone
@@ -95,7 +95,7 @@ class MemoryGrid:
     def join(self, part: int, duration: float, node_id: int | None = None, **extra: Any) -> Node:
         """Connect a node that holds this part of the data."""
         node_id = next(self._fresh) if node_id is None else node_id
-        run_config = _to_run_config(self.terms)
+        run_config = to_run_config(self.terms)
         context = Context(1, node_id, {"partition-id": part, **extra}, RecordDict(), run_config)
         self.nodes[node_id] = Node(node_id, context, duration)
         return self.nodes[node_id]
@@ -174,13 +174,15 @@ class Federation:
     folder: Path
     durations: tuple[float, ...] = (3.0, 8.0, 12.0, 18.0, 25.0, 33.0)
     on_round: Callable[[Any], None] | None = None
+    run: Run = at_once  # how requests and saves are done
 
     def __post_init__(self) -> None:
         self.clock = Clock()
         self.grid = MemoryGrid(self.terms, self.clock, self.durations)
 
     def coordinator(self) -> Coordinator:
-        return Coordinator(Mailbox(self.grid), self.terms, self.folder, self.clock, self.clock.sleep, self.on_round)
+        mailbox = Mailbox(self.grid, self.run, self.clock)
+        return Coordinator(mailbox, self.terms, self.folder, self.clock, self.clock.sleep, self.on_round)
 
     def node(self, position: int) -> Node:
         return self.grid.nodes[101 + position]

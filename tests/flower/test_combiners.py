@@ -17,7 +17,9 @@ from fedtide.runs import read_rounds
 
 
 # nodes know one server: tests/test_edges.py has the refusal
-@pytest.mark.parametrize("name", [name for name in builtin_parts("aggregator") if name != "hierarchical"])
+@pytest.mark.parametrize(
+    "name", [name for name in builtin_parts("aggregator") if name not in ("aflguard", "hierarchical")]
+)
 def test_the_same_bits_as_the_simulator(tmp_path: Path, name: str) -> None:
     wanted = terms(with_companions("aggregator", name))
     system = build(wanted.experiment)

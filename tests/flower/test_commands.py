@@ -12,9 +12,11 @@ from click.testing import CliRunner
 from memory_grid import Federation, terms
 from rich.console import Console
 
+from fedtide import config
 from fedtide.cli.main import app
 from fedtide.deploy import trace
 from fedtide.deploy.demo import Demo, _paces, demo_table, demo_terms
+from fedtide.deploy.settings import trust_doubts
 from fedtide.errors import FedtideError
 from fedtide.runs import read_rounds
 
@@ -88,7 +90,35 @@ def test_a_period_too_short_for_flower_is_warned_of(tmp_path: Path, monkeypatch:
     assert "warning: timeline.period=0.25 is in seconds on devices" in told
     assert "Lengthen timeline.period" in told
     times = ["timeline.period=10", "timeline.horizon=100"]
-    assert "warning" not in run("deploy", "app", str(tmp_path / "slow"), *times)
+    told = run("deploy", "app", str(tmp_path / "slow"), *times, "policy.aggregator=reputation")
+    assert "warning" not in told
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "codec", "says"),
+    [
+        ("average_models", "ideal", "policy.aggregator=average_models is not robust"),
+        ("clipped_mean", "ideal", "policy.aggregator=clipped_mean is not robust"),
+        ("{name: server_momentum, inner: average_deltas}", "ideal", "policy.aggregator=average_deltas is not robust"),
+        ("{name: server_momentum, inner: {name: reputation, least: 0.1}}", "ideal", ""),
+        ("median", "sparse_quantized", "the model hardly learns. Say codec.name=ideal"),
+        ("median", "ideal", ""),
+        ("krum", "ideal", "say policy.aggregator.kept=null"),
+        ("{name: krum, kept: null}", "ideal", ""),
+        ("reputation", "sparse_quantized", ""),
+        ("own.py:mean", "ideal", ""),
+    ],
+)
+def test_a_server_that_one_liar_can_spoil_is_warned_of(
+    aggregator: str, codec: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text("def mean(model, starts, updates, weights, age):\n    return model\n")
+    experiment = config.experiment(config.read_words([f"policy.aggregator={aggregator}", f"codec.name={codec}"]))
+    found = trust_doubts(experiment)
+    assert len(found) == bool(says)
+    assert says in " ".join(found)
+    assert not found or "policy.aggregator=reputation" in found[0]
 
     def nothing(*_: object) -> None:
         raise FedtideError("stop here")

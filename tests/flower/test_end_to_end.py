@@ -154,3 +154,57 @@ def test_tls_keys_strangers_and_a_server_that_is_killed(tmp_path: Path) -> None:
     for stranger in ("stranger-2", "stranger-3"):
         assert "SuperNode ID" not in (federation.home / f"{stranger}.log").read_text()
     assert any(each.arrived for each in recorded.periods)
+
+
+@pytest.mark.integration
+def test_ticks_under_faults(tmp_path: Path) -> None:
+    """Nodes are stopped, the SuperLink hangs, both servers are killed: every tick is on time, and the trace is whole."""
+    period, run = 6.0, tmp_path / "run"
+    wanted = terms(4, period, 100, 4)
+    wanted = wanted._replace(deployment=wanted.deployment.model_copy(update={"deadline": 0.6}))
+    app = write_app(tmp_path / "app", wanted, run)
+
+    def wait_until(rounds: int) -> None:
+        wait_for(f"period {rounds}", lambda: len(read_rounds(run)) >= rounds, 90, federation.home)
+
+    def signal_all(processes: list[subprocess.Popen[bytes]], number: signal.Signals) -> None:
+        for process in processes:
+            process.send_signal(number)
+
+    with Federation(tmp_path / "home") as federation:
+        federation.start_superlink()
+        node = ["fedtide", "deploy", "node", federation.address]
+        nodes = [federation.start(f"node-{k}", [*node, "-c", f"partition-id={k}"]) for k in range(4)]
+        federation.flwr("run", str(app), "here")
+        wait_until(2)
+        for stopped, until in ((nodes[:1], 4), (nodes, 5), ([federation.superlink], 7)):
+            signal_all(stopped, signal.SIGSTOP)
+            wait_until(until)
+            signal_all(stopped, signal.SIGCONT)
+        wait_until(8)
+        before = (run / "rounds.jsonl").read_bytes()
+        for pid in server_apps(federation.home):
+            os.kill(pid, signal.SIGKILL)
+        wait_for("the ServerApp's end", lambda: not server_apps(federation.home), 20, federation.home)
+        federation.flwr("run", str(app), "here")
+        wait_until(9)
+        kill(federation.superlink)
+        wait_for("the ServerApp's end", lambda: not server_apps(federation.home), 20, federation.home)
+        federation.start_superlink()
+        federation.flwr("run", str(app), "here")
+        wait_for(
+            "an update", lambda: any(each.arrived for each in trace.read_trace(run).periods[9:]), 150, federation.home
+        )
+    assert (run / "rounds.jsonl").read_bytes().startswith(before)
+    recorded = trace.read_trace(run).periods
+    result = replay(run)
+    assert result.first_difference is None
+    assert result.compared == len(recorded)
+    found = [each.timing for each in recorded if each.timing]
+    assert len(found) == len(recorded)
+    assert all(each.late < period and each.skipped == 0 for each in found)
+    due = np.array([each.wall - timing.late for each, timing in zip(recorded, found, strict=True)])
+    steps = np.diff(due)
+    assert np.isclose(steps, period, atol=1e-3).sum() >= len(steps) - 2  # all but those after a server's new start
+    assert max(steps) < 2 * period + 10
+    assert any(each.arrived for each in recorded[:8])

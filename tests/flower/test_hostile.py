@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import random
+import statistics
 import struct
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from hypothesis import given
+from hypothesis import strategies as st
 from memory_grid import Federation, Node, terms
 
 from fedtide.codec.base import HEADER_BYTES
 from fedtide.deploy import trace
-from fedtide.deploy.protocol import Refused, TrainOrder, UploadOrder, read_ready, read_upload
+from fedtide.deploy.protocol import Refused, TrainOrder, UploadOrder, capped_counts, read_ready, read_upload
 from fedtide.deploy.replay import replay
 from fedtide.deploy.settings import Deployment
 from fedtide.engine.system import build
 from fedtide.rng import stream
-from fedtide.runs import is_complete
+from fedtide.runs import is_complete, read_rounds
 
 LONG = {"timeline": {"horizon": 200.0}}
 ORDER = TrainOrder(device=2, version=7, nonce="n" * 32, learning_rate=0.1, want_norm=True)
@@ -277,6 +282,109 @@ def test_a_node_that_goes_on_is_ignored(tmp_path: Path, caplog: pytest.LogCaptur
     assert sum(len(each.refused) for each in periods) == 3
     assert 0 not in periods[-1].ready
     assert "0" not in periods[-1].nodes
+
+
+def test_a_ban_survives_a_restart_of_the_server(tmp_path: Path) -> None:
+    """The node stays away from its seat, and the run replays to the bit."""
+
+    def liar(node: Node, message: Message, reply: Message) -> list[tuple[float, Message]]:
+        if message.metadata.message_type == "train":
+            return [(3.0, reply)]
+        record = {**dict(reply.content["upload"]), "packet": b"rubbish"}
+        return [(0.5, Message(RecordDict({"upload": ConfigRecord(record)}), reply_to=message))]
+
+    def stop(record: Any) -> None:
+        if record.index == 10:
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "run"
+    federation = Federation(terms(LONG, ban_after=2), folder, on_round=stop)
+    federation.node(0).act = liar
+    with pytest.raises(KeyboardInterrupt):
+        federation.coordinator().run()
+    assert [node for period in trace.read_trace(folder).periods for node in period.banned or []] == [101]
+    federation.on_round = None
+    federation.node(0).seen.clear()
+    federation.coordinator().run()
+    assert not federation.node(0).seen
+    periods = trace.read_trace(folder).periods
+    assert all("0" not in period.nodes for period in periods[10:])
+    assert sum(len(period.refused) for period in periods) == 2
+    assert replay(folder).first_difference is None
+
+
+# ---- how much data a node says that it has
+
+
+def claiming(counts: Callable[[int], list[int]]) -> Any:
+    """Return a node that reports other label counts, each time it is asked: the so-manieth time gives them."""
+    asked = itertools.count(1)
+
+    def act(node: Node, message: Message, reply: Message) -> list[tuple[float, Message]]:
+        if message.metadata.message_type == "train":
+            told = counts(next(asked))
+            record = {**dict(reply.content["ready"]), "label_counts": told, "num_samples": sum(told)}
+            return [(3.0, Message(RecordDict({"ready": ConfigRecord(record)}), reply_to=message))]
+        return [(0.5, reply)]
+
+    return act
+
+
+@pytest.mark.parametrize(("ratio", "most"), [(3.0, 120), (1.5, 60), (None, 900_000)])
+def test_a_node_that_claims_a_huge_data_set(tmp_path: Path, ratio: float | None, most: int) -> None:
+    """Each of the six has 40 samples. At most three of five weights are the liar's, where it said 20,000 times as much."""
+    periods = hostile_run(tmp_path / "run", claiming(lambda _: [90_000] * 10), max_samples_ratio=ratio)
+    rows = [
+        (samples, counts)
+        for period in periods[3:]
+        for device, samples, counts in zip(period.ready, period.num_samples, period.label_counts, strict=True)
+        if device == 0
+    ]
+    assert len(rows) > 5
+    assert all(samples == sum(counts) == most for samples, counts in rows)
+    rounds = read_rounds(tmp_path / "run")
+    shares = [
+        dict(zip(each.picked, each.weight, strict=True)).get(0, 0.0) for each in rounds[3:] if len(each.picked) == 3
+    ]
+    assert max(shares) > 0
+    assert (max(shares) <= (ratio or 0) / ((ratio or 0) + 2) + 1e-9) == (ratio is not None)
+
+
+def test_the_first_counts_are_binding_also_after_a_restart(tmp_path: Path) -> None:
+    def stop(record: Any) -> None:
+        if record.index == 8:
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "run"
+    federation = Federation(terms(LONG), folder, on_round=stop)
+    federation.node(0).act = claiming(
+        lambda time: [4] * 10 if time == 1 else [40 if label == time % 10 else 0 for label in range(10)]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        federation.coordinator().run()
+    federation.on_round = None
+    federation.coordinator().run()
+    periods = trace.read_trace(folder).periods
+    told = [
+        row for period in periods for device, row in zip(period.ready, period.label_counts, strict=True) if device == 0
+    ]
+    assert len(told) > 10
+    assert all(row == [4] * 10 for row in told)
+    assert sum("0" in (period.enrolled or {}) for period in periods) == 1
+    assert replay(folder).first_difference is None
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 2**53), min_size=3, max_size=3).filter(any), min_size=1, max_size=6),
+    st.floats(0.01, 100),
+)
+def test_capped_counts_keep_order_and_honest_rows(rows: list[list[int]], ratio: float) -> None:
+    of_all = [sum(row) for row in rows]
+    most = max(math.floor(ratio * statistics.median(of_all)), 1)
+    for before, after in zip(rows, capped_counts(rows, of_all, ratio), strict=True):
+        assert sum(after) == min(sum(before), most)
+        assert after == before if sum(before) <= most else all(0 <= a <= b for a, b in zip(after, before, strict=True))
+    assert capped_counts(rows, of_all, None) == rows
 
 
 def test_replies_that_flower_cannot_unpack(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -22,7 +22,7 @@ from fedtide.deploy.protocol import (
     read_model,
 )
 from fedtide.deploy.replay import replay
-from fedtide.deploy.settings import _to_run_config, deployment, from_run_config
+from fedtide.deploy.settings import deployment, from_run_config, to_run_config
 from fedtide.engine.system import build, make_trainer
 from fedtide.errors import FedtideError
 from fedtide.types import Job
@@ -59,7 +59,7 @@ def test_an_unknown_loader_or_part() -> None:
 
 def test_terms_travel_unchanged() -> None:
     wanted = terms(epsilon=0.3, capacity="measured")
-    assert from_run_config(_to_run_config(wanted)) == wanted
+    assert from_run_config(to_run_config(wanted)) == wanted
     with pytest.raises(FedtideError, match="fedtide deploy app"):
         from_run_config({"experiment": "{}"})
     with pytest.raises(FedtideError, match="deadline=2"):
@@ -85,7 +85,7 @@ def grant(version: int, bits: float) -> RecordDict:
 
 def test_the_node_holds_its_update_until_it_is_asked(tmp_path: Path) -> None:
     wanted = terms()
-    context = Context(1, 7, {"partition-id": 2, "pace": 0.3}, RecordDict(), _to_run_config(wanted))
+    context = Context(1, 7, {"partition-id": 2, "pace": 0.3}, RecordDict(), to_run_config(wanted))
     model = make_trainer(build(wanted.experiment)).initial_model(3)
     order = Message(train_order(2, model), 7, "train")
     order.metadata.__dict__["_message_id"] = "a"

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import fedtide
 from fedtide import config
+from fedtide.core import cluster
 from fedtide.deploy.settings import Terms, check_terms, deployment
 from fedtide.engine.system import build, make_trainer, parameter_count
 from fedtide.errors import FedtideError, TrainingError
@@ -244,6 +245,26 @@ def under_way_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.slow
+def test_a_stopped_worker_does_not_hold_the_run(
+    tmp_path: Path, elsewhere: Elsewhere, threads: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGSTOP while it trains: another one gets its chunk, the rest of the run leaves it out, and the bits are those of threads."""
+    monkeypatch.setattr(dask, "SILENT_SECONDS", 4.0)
+    stopped, _ = elsewhere.worker(), elsewhere.worker()
+    address = elsewhere.workers(2)
+    happened = under_way(monkeypatch, lambda: os.kill(stopped.pid, signal.SIGSTOP), call=2, wait=0.05)
+    begun = time.monotonic()
+    try:
+        simulated(tmp_path / "run", on_dask(address=address))
+        took = time.monotonic() - begun
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+    assert "done" in happened
+    assert same(tmp_path / "run", threads)
+    assert took < 100  # Dask gives a worker up after 300 s
+
+
+@pytest.mark.slow
 def test_begun_with_two_workers_and_resumed_with_one(tmp_path: Path, threads: Path) -> None:
     def stop(record: RoundRecord, _: int) -> None:
         if record.index == 4:
@@ -455,6 +476,35 @@ def test_a_chunk_has_every_model_once_to_the_bit() -> None:
     for job, row in zip(jobs, chunk.jobs, strict=True):
         assert chunk.starts[row.start].tobytes() == job.start.tobytes()
         assert (row.device, row.version, row.learning_rate, row.samples) == (job.device, job.version, 0.1, "table")
+
+
+def test_jobs_of_one_model_are_neighbours_and_come_back_in_order() -> None:
+    models = [np.full(3, value, np.float32) for value in (1, 2, 1, 3, 2, 1)]
+    jobs = [Job(k, 1, start, 0.1, DATA.train, np.arange(2)) for k, start in enumerate(models)]
+    order = dask._jobs_by_model(jobs)
+    assert order.tolist() == [0, 2, 5, 1, 4, 3]
+    chunks = [np.stack([jobs[row].start * row for row in piece]) for piece in (order[:2], order[2:])]
+    back: Any = dask._in_order(chunks, order)
+    assert np.array_equal(back, np.stack([job.start * row for row, job in enumerate(jobs)]))
+
+
+@given(st.integers(1, 300), st.integers(1, 3), st.integers(0, 2**31))
+def test_images_travel_as_bytes_and_arrive_to_the_bit(count: int, channels: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal(count).astype(np.float32)
+    values[0] = -0.0
+    images = rng.choice(values, (7, channels, 5, 5)).astype(np.float32)
+    few = dask._as_bytes(DATA.train._replace(images=images, labels=np.zeros(7, np.uint8)))
+    assert few.floats().tobytes() == images.tobytes()
+    assert count > 256 or few.images.dtype == np.uint8
+    assert few.images.dtype == np.uint8 or few.images is images
+    many = np.arange(7 * channels * 100, dtype=np.float32).reshape(7, channels, 10, 10)
+    assert dask._as_bytes(DATA.train._replace(images=many)).images is many
+
+
+def test_a_scheduler_behind_tls_without_certificates_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FedtideError, match=r"tls://127.0.0.1:1 speaks TLS.*DASK_DISTRIBUTED__COMM__TLS__CA_FILE"):
+        cluster.connect_cluster("a test", "learning.trainer.address", "tls://127.0.0.1:1", 1)
 
 
 def test_samples_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Servers for asynchronous updates: FedAsync's hinge, AsyncFedED, FedAT, and CA2FL and MIFA, which keep everyone's last update."""
+"""Servers for asynchronous updates. CA2FL, MIFA, ACE and FedASMU keep a vector of every device."""
 
 from __future__ import annotations
 
@@ -108,6 +108,19 @@ def _mean(kept: Vector) -> Floats:
     return total / len(kept)
 
 
+def zeros_per_device(called: str, num_devices: int, num_parameters: int, vectors: int = 1) -> Vector:
+    """Return zeros [N d] for an aggregator that keeps so many vectors per device; raise if a part may not remember as much."""
+    size = 4.0 * vectors * num_devices * num_parameters
+    if size > MOST_MEMORY:
+        what = "the last update" if vectors == 1 else f"{vectors} vectors"
+        raise FedtideError(
+            f"policy.aggregator={called} keeps {what} of every device, fleet.num_devices={num_devices:,} times "
+            f"{num_parameters:,} parameters in float32: {size / 1e9:,.3g} GB, more than the {MOST_MEMORY / 1e9:g} GB that a "
+            "part may remember; take fewer devices, a smaller model, or another aggregator"
+        )
+    return np.zeros((num_devices, num_parameters), np.float32)
+
+
 @dataclass
 class _Kept:
     """What is kept of every device, and a sum over the cohort."""
@@ -128,14 +141,7 @@ class _LastUpdates:
 
     def init(self, model: Vector, num_devices: int) -> Memory:
         """Return an update of zero for every device [N d]; raise if that is more than a part may remember."""
-        size = 4.0 * num_devices * len(model)
-        if size > MOST_MEMORY:
-            raise FedtideError(
-                f"policy.aggregator={self.called} keeps the last update of every device, fleet.num_devices={num_devices:,} times "
-                f"{len(model):,} parameters in float32: {size / 1e9:,.3g} GB, more than the {MOST_MEMORY / 1e9:g} GB that a "
-                "part may remember; take fewer devices, a smaller model, or another aggregator"
-            )
-        return {self.memory: np.zeros((num_devices, len(model)), np.float32)}
+        return {self.memory: zeros_per_device(self.called, num_devices, len(model))}
 
     def start(self, state: Memory, model: Vector, cohort: Cohort) -> _Kept:
         """Begin with the last update of everyone, and a sum from 0."""
@@ -194,3 +200,123 @@ class LastOfEveryone(_LastUpdates):
         """Add the mean of all."""
         step = self.server_rate * acc.cohort.rate * _mean(acc.kept)
         return (model + step).astype(model.dtype), {"last": acc.kept}
+
+
+@dataclass(frozen=True)
+class AllClients(LastOfEveryone):
+    """ACE, and ACED with a window: theta(t+1) = theta(t) + eta alpha_t sum_{k in A_t} G_k / |A_t|, G_k as in MIFA.
+
+    A_t: the devices that were heard so far; with a window, those heard in the last `window` aggregations. MIFA divides by N and
+    counts a device that was not heard yet as 0; the paper of ACE begins with an update of all devices, after which ACE and
+    MIFA are the same. CA2FL weighs what has just arrived by 1/|S_t| and the rest by 1/N; ACE weighs all alike. The paper
+    takes one step per device and aggregates at every arrival; here devices train and the server aggregates as the experiment
+    says. The window counts from when a device was last heard.
+
+    Chang, Yao, Krishnamurthy, Shelton, Chakraborty, Swami, Oymak, Roy-Chowdhury, Mitigating participation imbalance bias in
+    asynchronous federated learning (2025).
+    """
+
+    called: ClassVar[str] = "ace"
+    window: Annotated[
+        int | None,
+        arg("ACED: aggregations after which an update no longer counts; not given: ACE", ge=1, le=10**9),
+    ] = None
+
+    def init(self, model: Vector, num_devices: int) -> Memory:
+        """Return updates of zero [N d], and when each device was heard [N], 0 for never, at aggregation t = 0."""
+        own = {"heard": np.zeros(num_devices, np.int64), "count": np.zeros((), np.int64)}
+        return {**super().init(model, num_devices), **own}
+
+    def finish(self, state: Memory, acc: _Kept, model: Vector) -> tuple[Vector, Memory]:
+        """Add the mean of those that count."""
+        now, heard = int(state["count"]) + 1, state["heard"].copy()
+        heard[acc.cohort.device] = now
+        counts = heard > (max(now - self.window, 0) if self.window is not None else 0)
+        step = self.server_rate * acc.cohort.rate * _mean(acc.kept[counts])
+        after = {"last": acc.kept, "heard": heard, "count": np.array(now, np.int64)}
+        return (model + step).astype(model.dtype), after
+
+
+@dataclass
+class _Mixed:
+    """One aggregation of FedASMU as far as it has come."""
+
+    cohort: Cohort
+    model: Floats  # theta(t) [d]
+    after: Memory  # what is remembered then
+    step: Floats  # sum of w_k alpha_k [theta_k(t,0) + u_k - theta(t)] so far [d]
+
+
+@dataclass(frozen=True)
+class LearnedMixing:
+    """FedASMU: theta(t+1) = theta(t) + sum_k w_k alpha_k [theta_k(t,0) + u_k - theta(t)], alpha_k = mu xi_k / (1 + mu xi_k).
+
+    xi_k = max(lambda_k / (sqrt(t) (a_k + 1)^sigma_k) + iota_k, 0), t the number of the aggregation. Every device has its own
+    lambda, sigma and iota, which go down the gradient of its loss F_k: a change of its last alpha_k moved the model along
+    v_k = theta_k(t',0) + u_k - theta(t'), and g_k = -u_k / (eta tau_k) is its gradient now, so that
+    dF_k / dlambda_k = w_k g_k v_k dalpha_k / dlambda_k, and so for sigma_k and iota_k. u_k is over the tau_k steps of a device.
+    The factor w_k is there because the model moves by w_k alpha_k v_k. sigma_k is clipped at 0. xi_k = 0 is final: its slope is
+    0 as well, so that lambda_k, sigma_k and iota_k stay and the device no longer counts, unless another age or t lifts xi_k.
+
+    The paper has one device at a time, policy.weighting=uniform with one upload. Left out: devices that take a fresher model
+    in the middle of their training, and the bound beyond which updates are thrown away. The first values and the rates are
+    not the authors', whose code is not public.
+
+    Liu, Jia, Che, Huo, Ren, Zhou, Dai, Dou, FedASMU: efficient asynchronous federated learning with dynamic staleness-aware
+    model update (AAAI 2024).
+    """
+
+    only_global: ClassVar[str] = "keeps a direction of every device, and devices go from edge to edge"
+    mu: Annotated[float, arg("how much of a device's model the server takes", gt=0)] = 1.0
+    scale: Annotated[float, arg("lambda at first: the part of xi that falls with time and age", ge=0)] = 1.0
+    staleness: Annotated[float, arg("sigma at first: power of 1 + age", ge=0)] = 0.5
+    floor: Annotated[float, arg("iota at first: the part of xi that stays")] = 0.0
+    control_rate: Annotated[float, arg("how fast lambda, sigma and iota are learned; 0: they stay", ge=0)] = 0.1
+    learning_rate: Annotated[float, arg("eta of the devices", key="learning.learning_rate", gt=0)] = 0.01
+
+    def init(self, model: Vector, num_devices: int) -> Memory:
+        """Return directions v_k [N d], slopes of alpha_k [N 3], lambda, sigma and iota of every device [N 3], and t = 0."""
+        first = np.array([self.scale, self.staleness, self.floor])
+        return {
+            "direction": zeros_per_device("fedasmu", num_devices, len(model)),
+            "slope": np.zeros((num_devices, 3)),
+            "control": np.tile(first, (num_devices, 1)),
+            "count": np.zeros((), np.int64),
+        }
+
+    def start(self, state: Memory, model: Vector, cohort: Cohort) -> _Mixed:
+        """Begin with what was remembered."""
+        after = {name: value.copy() for name, value in state.items()}
+        after["count"] += 1
+        return _Mixed(cohort, model.astype(np.float64), after, np.zeros(len(model)))
+
+    def add(self, acc: _Mixed, rows: slice, starts: Vectors, updates: Vectors) -> _Mixed:
+        """Learn from each update how much its device should count, then count it."""
+        cohort, after, now = acc.cohort, acc.after, float(acc.after["count"])
+        steps = np.ones(len(cohort.device)) if cohort.steps is None else cohort.steps
+        columns = (
+            cohort.device[rows].tolist(),
+            cohort.weights[rows],
+            cohort.age[rows] + 1.0,
+            cohort.rates[rows],
+            steps[rows],
+        )
+        for k, weight, age, rate, tau, start, update in zip(*columns, starts, updates, strict=True):
+            exact, way = update.astype(np.float64), self.learning_rate * rate * tau
+            if way > 0:
+                downhill = float((exact * after["direction"][k]).sum()) / way
+                after["control"][k] += self.control_rate * downhill * after["slope"][k]
+                after["control"][k, 1] = max(after["control"][k, 1], 0.0)
+            scale, staleness, floor = after["control"][k].tolist()
+            aged = 1 / (np.sqrt(now) * age**staleness)
+            xi = max(scale * aged + floor, 0.0)
+            slope = weight * self.mu / (1 + self.mu * xi) ** 2 * (xi > 0)
+            after["slope"][k] = slope * np.array([aged, -scale * aged * np.log(age), 1.0])
+            direction = start + exact - acc.model
+            after["direction"][k] = direction
+            acc.step += weight * self.mu * xi / (1 + self.mu * xi) * direction
+        return acc
+
+    def finish(self, state: Memory, acc: _Mixed, model: Vector) -> tuple[Vector, Memory]:
+        """Move towards the devices' models."""
+        return (acc.model + acc.step).astype(model.dtype), acc.after

@@ -39,6 +39,9 @@ class Cohort(NamedTuple):
     rate: float = 1.0  # of a training from the current model, relative to the first one
     steps: Ints | None = None  # tau_k, local steps that each made [r]; None: not known
     edge: Ints | None = None  # edge server that each arrives at [r]; None: there is one server
+    server_update: Vector | None = (
+        None  # of a training on held-out samples from the current model [d]; None: not asked for
+    )
 
 
 class Aggregator(Protocol):
@@ -115,6 +118,17 @@ class Lifted:
         memory = {name: value.copy() for name, value in state.items()}
         answer: tuple[Vector, Memory] = self.part(memory, *given, copy(cohort.device))
         return answer
+
+
+def needs_server_update(aggregator: Any) -> bool:
+    """Whether an aggregator, or one inside it, compares updates with one that the server trains itself."""
+    inside = aggregator
+    while inside is not None:
+        part = checks.unguarded_part(inside)
+        if "server_update" in getattr(part, "needs", ()):
+            return True
+        inside = getattr(part, "_inner", None)
+    return False
 
 
 def as_aggregator(part: Any) -> Any:

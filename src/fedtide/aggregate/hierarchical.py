@@ -230,7 +230,8 @@ def _part_of(cohort: Cohort, which: Any) -> Cohort:
     """Return some rows of a cohort, with weights of sum 1."""
     if which.all():
         return cohort
-    part = {name: each[which] for name, each in cohort._asdict().items() if isinstance(each, np.ndarray)}
+    rows = cohort._replace(server_update=None)._asdict()
+    part = {name: each[which] for name, each in rows.items() if isinstance(each, np.ndarray)}
     total, count = part["weights"].sum(), len(part["weights"])
     weights = part["weights"] / total if total > 0 else np.full(count, 1 / count)
     return cohort._replace(**{**part, "weights": weights})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group("deploy", cls=Group)
 def deploy() -> None:
-    """Run the policies on real devices with Flower (needs the extra `flower`)."""
+    """Run the same parts on real devices with Flower (needs the extra `flower`)."""
 
 
 def _need_flower() -> None:
@@ -32,17 +32,17 @@ def _need_flower() -> None:
 @deploy.command("demo")
 @options.words
 @options.out_option("Run folder (default: runs/demo-<time>).")
-@click.option("--periods", "num_periods", type=click.IntRange(1), default=20, help="How many aggregations.")
+@click.option("--periods", "num_periods", type=click.IntRange(1), default=20, help="Number of aggregations.")
 @click.option("--period", type=click.FloatRange(5), default=15.0, help="Seconds between two aggregations.")
 @click.option("--nodes", "num_nodes", type=click.IntRange(1, 64), default=6, help="SuperNodes, about 190 MB each.")
 @click.option("--synthetic", is_flag=True, help="Synthetic images in place of MNIST.")
 @click.option("--secure", is_flag=True, help="TLS, and a key for every node.")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Names every random stream.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of all random numbers.")
 @options.as_json
 def deploy_demo(words: tuple[str, ...], folder: Path | None, synthetic: bool, as_json: bool, **shown: Any) -> None:
-    """Run a SuperLink and six SuperNodes of different speeds on this machine, and watch them learn.
+    """Run a SuperLink and six SuperNodes of different speeds on this machine, and watch the model learn.
 
-    Everything that it starts is stopped again, also on Ctrl-C. The run folder is like any simulation's, plus a trace:
+    All processes are stopped at the end and on Ctrl-C. The run folder is that of a simulation plus a trace:
 
     fedtide show RUN
     fedtide replay RUN
@@ -125,6 +125,7 @@ def deploy_make_app(
         check_terms,
         deployment,
         deployment_doubts,
+        trust_doubts,
         write_app,
     )
 
@@ -135,7 +136,7 @@ def deploy_make_app(
         return
     terms = Terms(config.experiment(config.read_words(words)), deployment(config.parse_overrides(setting)))
     check_terms(terms)
-    for problem in deployment_doubts(terms):
+    for problem in [*deployment_doubts(terms), *trust_doubts(terms.experiment)]:
         warn(problem)
     write_app(target, terms, run_folder.absolute())
     keys = terms.experiment.timeline
@@ -146,6 +147,36 @@ def deploy_make_app(
         f"{escape(str(target))}: {terms.experiment.fleet.num_devices} devices, {length}\n"
         f"[dim]flwr run {escape(str(target))} <connection>[/]"
     )
+
+
+@deploy.command("status")
+@options.cli_argument("run", "RUN", "The run folder of a deployment.", type=options.PATH)
+@options.as_json
+def deploy_status(run: Path, as_json: bool) -> None:
+    """Show how a federation does: periods, lateness, updates, refused replies, the last warnings."""
+    from fedtide.deploy.status import Follower, status_texts
+
+    status = Follower(run).look()
+    if as_json:
+        print_json({**status._asdict(), "problem": status.problem})
+        return
+    for name, text in status_texts(status).items():
+        print_line(f"{name + ':':26} {escape(text)}")
+    for warning in status.warnings:
+        print_line(f"[yellow]{escape(warning)}[/]")
+
+
+@deploy.command("metrics")
+@options.cli_argument("run", "RUN", "The run folder of a deployment, begun or not.", type=options.PATH)
+@click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0: all.")
+@click.option("--port", type=click.IntRange(0, 65535), default=9464, help="Port to listen on; 0: any free one.")
+def deploy_metrics(run: Path, host: str, port: int) -> None:
+    """Serve /metrics for Prometheus, /health and /ready of a federation's run until Ctrl-C (needs the extra `metrics`)."""
+    from fedtide.deploy.status import metrics_server
+
+    with metrics_server(run, host, port) as server:
+        say(f"http://{host}:{server.server_address[1]}/metrics")
+        server.serve_forever(poll_interval=0.2)
 
 
 @deploy.command("keys")
@@ -191,15 +222,17 @@ def deploy_privacy(words: tuple[str, ...], epsilon: tuple[float, ...], draws: in
 
 @command("replay")
 @options.cli_argument("run", "RUN", "The run folder of a deployment.", type=options.PATH)
-@options.cli_argument("words", "[KEY=VALUE]...", "What would be different; nothing: check the bits.", nargs=-1)
-@options.out_option("A folder for the replayed run.")
+@options.cli_argument(
+    "words", "[KEY=VALUE]...", "Keys to change. Without any, checks that the bits are the same.", nargs=-1
+)
+@options.out_option("Folder of the replayed run.")
 @options.threads
 @options.as_json
 def replay(run: Path, words: tuple[str, ...], folder: Path | None, threads: int, as_json: bool) -> None:
-    """Play a deployment's trace again in the simulator: to the bit, or with another scheduler, weighting or codec.
+    """Replay the trace of a deployment in the simulator, bit for bit or with another scheduler, weighting or codec.
 
-    fedtide replay runs/demo                           the same models, bit for bit
-    fedtide replay runs/demo policy.scheduler=random   the same devices and links, another policy
+    fedtide replay runs/demo                           check: the same models, bit for bit
+    fedtide replay runs/demo policy.scheduler=random   another scheduler on the same devices and links
     """
     from fedtide import config
     from fedtide.deploy.replay import replay as play
@@ -248,3 +281,36 @@ def _told(tree: dict[str, Any]) -> list[str]:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
+
+
+@deploy.command("node")
+@options.cli_argument("address", "HOST:PORT", "The SuperLink.")
+@click.option(
+    "--node-config",
+    "-c",
+    "configs",
+    multiple=True,
+    help="As a SuperNode's; once for each node that this process plays.",
+)
+@click.option("--key", "keys", multiple=True, type=options.PATH, help="Private key, once for each node; none: no keys.")
+@click.option("--root-certificates", "authority", type=options.PATH, help="Checks the SuperLink's; none: no TLS.")
+@click.option("--look", type=click.FloatRange(0.05), default=1.0, help="Seconds between two looks for a message.")
+def deploy_node(
+    address: str, configs: tuple[str, ...], keys: tuple[Path, ...], authority: Path | None, look: float
+) -> None:
+    """Join a federation as one node or several, in one process: quicker and smaller than flower-supernode.
+
+    It runs the fedtide that is installed here and no code that the server sends.
+
+    fedtide deploy node fl.example.org:8000 -c partition-id=0 --key node-0.key --root-certificates authority.pem
+    """
+    _need_flower()
+    from flwr.common.config import parse_config_args
+
+    from fedtide.deploy.thin import Door, run_thin_nodes
+
+    settings = [dict(parse_config_args([text])) for text in configs or ("",)]
+    if keys and len(keys) != len(settings):
+        raise FedtideError(f"{len(keys)} keys for {len(settings)} nodes: give --key once for each --node-config")
+    own_keys = keys or (None,) * len(settings)
+    run_thin_nodes(Door(address, authority, look), list(zip(settings, own_keys, strict=True)))

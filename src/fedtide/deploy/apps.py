@@ -6,13 +6,12 @@ Run configuration: experiment and deployment (JSON), run-folder (a path on the s
 from __future__ import annotations
 
 import hashlib
-import logging
 import secrets
 import time
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -20,26 +19,50 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedtide.codec.base import Codec, Packet
+from fedtide.config import Experiment
 from fedtide.config.values import explain_validation
-from fedtide.core.files import file_fault
-from fedtide.deploy.conversation import Mailbox
 from fedtide.deploy.coordinator import Coordinator
+from fedtide.deploy.log import logged_run
+from fedtide.deploy.mailbox import Mailbox
 from fedtide.deploy.node import Worker
 from fedtide.deploy.protocol import ReadyReply, TrainOrder, UploadOrder, UploadReply, model_record, read_model
 from fedtide.deploy.settings import from_run_config
 from fedtide.deploy.trace import PartWithMemory
 from fedtide.engine.devices import encode_update
-from fedtide.engine.loop import score_model
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.parts import checks
-from fedtide.types import Memory
-
-_MARK = " ERROR "
-_log = logging.getLogger("fedtide.deploy")
-
+from fedtide.types import Ints, Memory, Vector
 
 # -- the node -------------------------------------------------------------------------------------------------------
+
+
+class AppWorker(Protocol):
+    """What a node's messages need of whoever trains there: fedtide's Worker, or a Flower user's own app."""
+
+    codec: Codec
+    experiment: Experiment
+    part: int  # of the data; -1: the node's own
+    updates_on_ack: bool  # the trainer's memory follows the uploads that arrived
+
+    def train(
+        self, model: Vector, device: int, version: int, learning_rate: float, memory: Memory | None = None
+    ) -> tuple[Vector, Memory | None]:
+        """Return the update [d] from a model [d], and what the trainer remembers then."""
+        ...
+
+    def after_upload(self, packet: Packet, memory: Memory | None) -> Memory:
+        """Return what the trainer remembers once the server has this packet."""
+        ...
+
+    def label_counts(self, secret: bytes) -> Ints:
+        """Return how many samples of each label the node reports [c]."""
+        ...
+
+    def loss(self, model: Vector) -> float:
+        """Return the loss of a model on the node's own samples."""
+        ...
 
 
 class NodeConfig(BaseModel):
@@ -65,11 +88,13 @@ def _node_config(context: Context) -> NodeConfig:
 
 
 def _train(message: Message, context: Context) -> Message:
+    return train_and_hold(message, context, _worker(context), read_model(message.content["model"]))
+
+
+def train_and_hold(message: Message, context: Context, worker: AppWorker, model: Vector) -> Message:
     """Train from the model that came, hold the update, and say that it is ready."""
-    begun = time.monotonic()
-    order, model = TrainOrder.read(message.content), read_model(message.content["model"])
-    own, device, state = _node_config(context), order.device, context.state
-    worker = _worker(context, own)
+    begun, own, order = time.monotonic(), _node_config(context), TrainOrder.read(message.content)
+    device, state = order.device, context.state
     seen = order.acknowledged if worker.updates_on_ack else order.previous
     before = _recall(state, "trainer", device, seen)
     update, after = worker.train(model, device, order.version, order.learning_rate, before)
@@ -94,7 +119,7 @@ def _train(message: Message, context: Context) -> Message:
         isa=native.native_isa(),
         capacity=own.capacity,
         update_sq_norm=float(np.square(update, dtype=np.float64).sum()) if order.want_norm else None,
-        loss=score_model(worker.trainer, model, worker.data.train).loss if order.want_loss else None,
+        loss=worker.loss(model) if order.want_loss else None,
         forgot=[kind for kind in get_args(PartWithMemory) if lost[kind]],
     )
     time.sleep(max(0.0, own.pace - (time.monotonic() - begun)))
@@ -102,9 +127,12 @@ def _train(message: Message, context: Context) -> Message:
 
 
 def _upload(message: Message, context: Context) -> Message:
+    return encode_held(message, context, _worker(context))
+
+
+def encode_held(message: Message, context: Context, worker: AppWorker) -> Message:
     """Encode the update that is held into the granted bits. It stays held: the reply may get lost."""
-    own, state, grant = _node_config(context), context.state, UploadOrder.read(message.content)
-    worker = _worker(context, own)
+    state, grant = context.state, UploadOrder.read(message.content)
     held = dict(state["held"]) if "held" in state else {}
     acknowledged = int(held.pop("acknowledged", 0))  # the last upload that the server had seen when it ordered this one
     device = grant.device
@@ -124,7 +152,8 @@ def _upload(message: Message, context: Context) -> Message:
     return Message(reply.content(), reply_to=message)
 
 
-def _worker(context: Context, own: NodeConfig) -> Worker:
+def _worker(context: Context) -> Worker:
+    own = _node_config(context)
     texts = (str(context.run_config.get(key)) for key in ("experiment", "deployment"))
     return _made_worker(*texts, own.data_folder, own.partition_id)
 
@@ -181,17 +210,10 @@ client_app.query("upload")(_upload)
 def _run_server(grid: Grid, context: Context) -> None:
     """Run the federation on the wall clock, from wherever its run folder stopped."""
     folder = _run_folder(context.run_config)
-    handler = _log_to(folder)
-    try:
+    with logged_run(folder):
         terms = from_run_config(context.run_config)
-        Coordinator(Mailbox(grid), terms, folder, time.monotonic, time.sleep).run()
-    except Exception as error:
-        kind = "" if isinstance(error, FedtideError) else f"{type(error).__name__}: "
-        _log.error("%s", kind + " ".join(str(error).split()))
-        raise
-    finally:
-        _log.removeHandler(handler)
-        handler.close()
+        mailbox = Mailbox(grid)
+        Coordinator(mailbox, terms, folder, time.monotonic, mailbox.wait).run()
 
 
 def _run_folder(run_config: Mapping[str, Any]) -> Path:
@@ -202,34 +224,6 @@ def _run_folder(run_config: Mapping[str, Any]) -> Path:
             f"run-folder={name!r} in the run configuration names no folder; make the app with `fedtide deploy app --run`"
         )
     return Path(name)
-
-
-def server_log(folder: Path) -> Path:
-    """Return where the server's log is: beside the run folder, RUN.log, whatever Flower does with its own."""
-    return folder.with_name(f"{folder.name}.log")
-
-
-def _log_to(folder: Path) -> logging.Handler:
-    """Keep the log of this run from now on."""
-    path = server_log(folder)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(path, encoding="utf-8")
-    except OSError as error:
-        raise file_fault(path, "written", error) from error
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    _log.addHandler(handler)
-    _log.setLevel(logging.INFO)
-    return handler
-
-
-def server_error(folder: Path, since: int = 0) -> str | None:
-    """Return why the server of this run has given up, or None if it has not. since: bytes of an older log."""
-    try:
-        lines = server_log(folder).read_bytes()[since:].decode("utf-8", "replace").splitlines()
-    except OSError:
-        return None
-    return lines[-1].partition(_MARK)[2] if lines and _MARK in lines[-1] else None
 
 
 server_app = ServerApp()

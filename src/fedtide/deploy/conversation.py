@@ -10,12 +10,12 @@ import logging
 import secrets
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import httpx
 from flwr.app import ArrayRecord, Message, RecordDict
 
 from fedtide.codec.base import Codec, Packet
+from fedtide.deploy.mailbox import Answer, Mailbox
 from fedtide.deploy.protocol import (
     ReadyReply,
     Refused,
@@ -35,45 +35,6 @@ _RETRYABLE: Final = frozenset({2, 3, 8})  # the app raised, the message expired,
 _GONE: Final = 5  # Flower has not heard from the node for two heartbeats
 _UPLOAD_TRIES: Final = 3
 _NEWEST_WEIGHT: Final = 0.5  # of the newest measurement of a device's rate
-_TRANSIENT: Final = (httpx.HTTPError, ConnectionError, TimeoutError)
-
-
-class Mailbox:
-    """Flower's Grid, as far as it is used: calls that survive a SuperLink that does not answer."""
-
-    def __init__(self, grid: Any) -> None:
-        self._grid = grid
-
-    def send(self, messages: Sequence[Message]) -> list[str | None]:
-        """Push the messages; return an id each, None for what could not be sent."""
-        nothing: list[str | None] = [None] * len(messages)
-        return self._try("send", lambda: list(self._grid.push_messages(messages)), nothing) if messages else nothing
-
-    def fetch(self, ids: Sequence[str]) -> tuple[list[Message], list[str]]:
-        """Return the replies to these messages that have come, and the ids of those whose reply cannot be read.
-
-        A node can send what Flower itself cannot unpack; then the others are fetched one by one.
-        """
-        try:
-            return self._try("fetch", lambda: list(self._grid.pull_messages(list(ids))), []) if ids else [], []
-        except Exception as error:  # whatever unpacking raises
-            if len(ids) == 1:
-                _log.warning("a reply cannot be unpacked: %s: %s", type(error).__name__, error)
-                return [], list(ids)
-        single = [self.fetch([key]) for key in ids]
-        return [reply for replies, _ in single for reply in replies], [key for _, keys in single for key in keys]
-
-    def nodes(self) -> dict[int, str] | None:
-        """Return the connected nodes, each with the moment its present life began; None if that cannot be found out."""
-        nodes = self._try("ask for nodes", lambda: list(self._grid.get_nodes()), None)
-        return None if nodes is None else {int(node.node_id): str(node.last_activated_at) for node in nodes}
-
-    def _try(self, what: str, call: Callable[[], Any], otherwise: Any) -> Any:
-        try:
-            return call()
-        except _TRANSIENT as error:
-            _log.warning("could not %s: %s: %s", what, type(error).__name__, error)
-            return otherwise
 
 
 @dataclass(eq=False)
@@ -92,6 +53,7 @@ class Seat:
     packets: set[bytes] = field(default_factory=set)  # digests of what was accepted, to notice a replay
     acknowledged: int = 0  # the tick of its last upload that was aggregated
     trained: int = 0  # the version of its last training that was a candidate
+    counts: list[int] | None = None  # samples of each label by the node's first report, which is binding
 
     def rest(self) -> None:
         """Forget the order: the node works on nothing that could be used."""
@@ -132,7 +94,7 @@ class Conversation:
         # A packet that expires on its way would come back as an error: let it come late, and be ignored.
         upload_ttl = 2 * terms.experiment.timeline.period + 30
         self._ttl = {TrainOrder.kind: terms.deployment.train_timeout, UploadOrder.kind: upload_ttl}  # seconds
-        self._waiting: dict[str, _Sent] = {}  # by message id
+        self._waiting: dict[str, _Sent] = {}  # by nonce, orders that are sent or on their way
         self._present: Mapping[int, str] | None = None  # connected nodes, as last seen; None: unknown
         self._banned: set[int] = set()  # nodes
         self._version = 1  # of the newest model
@@ -144,11 +106,17 @@ class Conversation:
         self.rate: dict[int, float] = {}  # bit/s seen on uploads, by device
         self.got: dict[int, ReceivedUpdate] = {}  # updates of this period, by device
         self.refusals: list[Refusal] = []  # of this period
+        self.enrolled: dict[str, list[int]] = {}  # in this period: samples of each label, by device
+        self.banned: list[int] = []  # nodes, in this period
 
     def restore(self, periods: Sequence[Period]) -> None:
         """Go on where another process stopped: what it had seen of the devices, who sat where, the rates, the time."""
         for period in periods:
             self.close_period(period)
+            self._banned |= {*(period.banned or [])}
+            for device, counts in (period.enrolled or {}).items():
+                if period.nodes.get(device) == periods[-1].nodes.get(device):
+                    self.seats[int(device)].counts = counts
         for period in periods[-1:]:
             for device, node in period.nodes.items():
                 self.seats[int(device)].node = node
@@ -170,6 +138,11 @@ class Conversation:
         return any(isinstance(sent.order, UploadOrder) for sent in self._waiting.values())
 
     # -- out --------------------------------------------------------------------------------------------------------
+
+    @property
+    def silent(self) -> float:
+        """Seconds for which the SuperLink has not answered."""
+        return self._mailbox.silent
 
     def num_connected(self) -> int:
         """Return how many nodes are connected now."""
@@ -194,6 +167,7 @@ class Conversation:
         for node, seat in zip(waiting, free, strict=False):
             seat.node, seat.life = node, present[node]
             seat.failures = seat.retry_at = seat.refused = 0
+            seat.counts = None
             changed.append(seat)
         for seat in changed:
             seat.rest()
@@ -261,22 +235,21 @@ class Conversation:
         self._send(asked)
 
     def _send(self, orders: Sequence[_Sent], **more: ArrayRecord) -> list[_Sent]:
-        """Send orders, which then wait for their replies; return those that could be sent."""
-        messages = [
-            Message(
+        """Send orders, which then wait for their replies; return those that are sent or on their way."""
+        messages = {}
+        for sent in orders:
+            seat, order, *_ = sent
+            seat.order = order if isinstance(order, TrainOrder) else seat.order
+            self._waiting[order.nonce] = sent
+            messages[order.nonce] = Message(
                 order.content(**more),
                 seat.node or 0,
                 order.kind,
                 ttl=self._ttl[order.kind],
                 group_id=str(self._version),
             )
-            for seat, order, *_ in orders
-        ]
-        sent = {key: each for key, each in zip(self._mailbox.send(messages), orders, strict=True) if key}
-        for seat, order, *_ in sent.values():
-            seat.order = order if isinstance(order, TrainOrder) else seat.order
-        self._waiting |= sent
-        return list(sent.values())
+        self._take_in_all(self._mailbox.post(messages))
+        return [sent for sent in orders if sent.order.nonce in self._waiting]
 
     def close_period(self, period: Period) -> None:
         """Note what was seen of the devices, whose memory goes on from there; whoever has not answered is too late.
@@ -293,27 +266,30 @@ class Conversation:
             if isinstance(order, UploadOrder):
                 _log.warning("node %s (device %d) missed the deadline", seat.node, seat.device)
                 del self._waiting[key]
-        self.got, self.refusals = {}, []
+        self.got, self.refusals, self.enrolled, self.banned = {}, [], {}, []
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
     def poll(self) -> None:
         """Take in what has come; give up trainings that are too old."""
-        replies, unreadable = self._mailbox.fetch([*self._waiting])
-        for key in unreadable:
-            self._take_in(self._waiting.pop(key), None)
-        for message in replies:
-            sent = self._waiting.pop(message.metadata.reply_to_message_id, None)
-            if sent is not None:
-                self._take_in(sent, message)
-            else:
-                _log.warning("node %s sent a reply that nobody waits for", message.metadata.src_node_id)
+        self._take_in_all(self._mailbox.collect(self._waiting.keys()))
         oldest = self.elapsed - self._terms.deployment.train_timeout
         for key, (seat, order, at, _) in list(self._waiting.items()):
             if isinstance(order, TrainOrder) and at < oldest:
                 del self._waiting[key]
                 _log.warning("node %s (device %d) trained for too long", seat.node, seat.device)
                 self._pause(seat)
+
+    def _take_in_all(self, answers: Sequence[Answer]) -> None:
+        """Take in what became of orders; a node whose training could not be sent works on nothing."""
+        for key, message, was_sent in answers:
+            sent = self._waiting.pop(key, None)
+            if sent is None:
+                continue
+            if was_sent:
+                self._take_in(sent, message)
+            elif isinstance(sent.order, TrainOrder):
+                sent.seat.rest()
 
     def _take_in(self, sent: _Sent, message: Message | None) -> None:
         """A node has finished, a packet has come, or an error in their place. None: Flower cannot unpack it."""
@@ -331,7 +307,11 @@ class Conversation:
             if isinstance(order, UploadOrder):
                 self._on_upload(sent, order, message.content)
             else:
-                seat.ready = read_ready(message.content, order, self._num_labels, len(self.seats), settings)
+                ready = read_ready(message.content, order, self._num_labels, len(self.seats), settings)
+                if seat.counts is None:  # later reports say the same, or are not believed
+                    seat.counts = self.enrolled[str(seat.device)] = ready.label_counts
+                same = {"label_counts": seat.counts, "num_samples": sum(seat.counts)}
+                seat.ready = ready.model_copy(update=same)
                 seat.ready_at, seat.failures = self.elapsed, 0
         except Refused as error:
             if isinstance(order, TrainOrder):
@@ -379,5 +359,6 @@ class Conversation:
         if seat.refused == self._terms.deployment.ban_after:
             _log.warning("node %s (device %d) is ignored from now on", seat.node, seat.device)
             self._banned.add(seat.node or 0)
+            self.banned.append(seat.node or 0)
             seat.node, seat.life = None, ""
             seat.rest()

@@ -2,40 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from fedtide import config
 from fedtide.core.files import write_atomically
+from fedtide.core.versioned import VersionedArray
 from fedtide.deploy import trace
-from fedtide.deploy.conversation import Conversation, Mailbox
+from fedtide.deploy.conversation import Conversation
 from fedtide.deploy.devices import RealDevices
+from fedtide.deploy.mailbox import Mailbox
 from fedtide.deploy.node import deployed_system, node_loader
-from fedtide.deploy.settings import Terms, check_terms, deployment
+from fedtide.deploy.saver import Saver
+from fedtide.deploy.settings import Terms, check_release, check_terms, deployment
 from fedtide.deploy.trace import TraceHeader
 from fedtide.engine.loop import Loop, run_has_ended
 from fedtide.engine.preflight import preflight_answers, preflight_own_parts
 from fedtide.engine.step import Info, ServerState, initial_state
 from fedtide.engine.system import make_trainer, parameter_count
-from fedtide.errors import RunFolderError
+from fedtide.errors import FedtideError, RunFolderError
 from fedtide.learning import native
+from fedtide.learning.trainer import Trainer
 from fedtide.runs import Ledger, RoundRecord, RunFolder, is_complete
 from fedtide.runs.record import record_costs
 from fedtide.runs.result import Result
 from fedtide.trackers import Trackers
-from fedtide.types import Tick, Vector
+from fedtide.types import Dataset, Tick, Vector
 
 _log = logging.getLogger("fedtide.deploy")
+
+_LAST_PATIENCE: Final = 60  # seconds for which the end of a run waits for a disk that is full
 
 
 class Coordinator:
     """Runs one federation to its end, from wherever its run folder stopped.
 
-    clock returns seconds, sleep waits for some; tests give virtual ones. mailbox is Flower's grid.
+    clock returns seconds, sleep waits for some; tests give virtual ones. mailbox is Flower's grid. Periods are saved the way
+    in which its requests are done. own: the data to score on and what gives and scores models, where a Flower app brings its
+    own (`strategy.py`).
     """
 
     def __init__(
@@ -46,16 +56,19 @@ class Coordinator:
         clock: Callable[[], float],
         sleep: Callable[[float], None],
         on_round: Callable[[RoundRecord], None] | None = None,
+        own: tuple[Dataset, Trainer] | None = None,
     ) -> None:
         check_terms(terms)
-        self._terms, self._folder, self._on_round = terms, folder, on_round
-        dataset = node_loader(terms.deployment.loader)(terms.experiment, None)
+        self._terms, self._folder, self._on_round, self._sleep = terms, folder, on_round, sleep
+        dataset = own[0] if own else node_loader(terms.deployment.loader)(terms.experiment, None)
         self._system = deployed_system(terms.experiment, dataset)
-        self._trainer = make_trainer(self._system)  # for the first model and the scores
-        num_parameters = parameter_count(self._system, self._trainer)
+        self._trainer = own[1] if own else make_trainer(self._system)  # for the first model and the scores
+        count = own and len(self._trainer.initial_model(terms.experiment.seed))
+        num_parameters = count or parameter_count(self._system, self._trainer)
         preflight_own_parts(self._system, num_parameters)
         self._talk = Conversation(mailbox, terms, self._system.codec, num_parameters, dataset.num_labels, clock)
-        self._devices = RealDevices(self._talk, terms, self._system, sleep)
+        self._saver = Saver(mailbox.run)
+        self._devices = RealDevices(self._talk, terms, self._system, self._saver, sleep)
 
     def run(self) -> Vector:
         """Run all periods that are left and return the final model."""
@@ -70,9 +83,14 @@ class Coordinator:
             def save(record: RoundRecord, state: ServerState, info: Info) -> None:
                 period = self._devices.trace_line(state, info)
                 self._talk.close_period(period)
-                writer.append(period)
-                folder.append(record, state)
-                folder.checkpoint()
+                saved = _frozen(state)
+
+                def save_period() -> None:
+                    writer.append(period)
+                    folder.append(record, saved)
+                    folder.checkpoint()
+
+                self._saver.add(save_period)
                 watching.round(record)
                 if self._on_round:
                     self._on_round(record)
@@ -87,7 +105,13 @@ class Coordinator:
                 self._devices.wait_for_nodes()
             sinks = [("records", save)]
             loop = Loop(self._system, self._trainer, self._devices, spend, state, ledger, rounds, sinks)
-            model = loop.run(left, self._devices if self._system.world is not None else None)
+            try:
+                model = loop.run(left, self._devices if self._system.world is not None else None)
+            except Exception:
+                with contextlib.suppress(FedtideError):  # what went wrong before is told
+                    self._saver.finish(self._sleep, 0)
+                raise
+            self._saver.finish(self._sleep, _LAST_PATIENCE)
             folder.finish(model)
             watching.end(Result(experiment, rounds, model, {}))
             return model
@@ -102,6 +126,8 @@ class Coordinator:
         """
         experiment, settings = self._terms.experiment, self._terms.deployment.model_dump(mode="json")
         place, saved, before = self._folder, folder.load(), None
+        if not is_complete(place):
+            check_release(getattr(folder.header.versions, "fedtide", None), f"{place} was begun with")
         if (place / trace.NAME).exists():
             before = trace.read_trace_history(place)
             count = len(before.trace.periods)
@@ -137,3 +163,12 @@ class Coordinator:
         self._devices.resume(state, rounds, periods)
         _log.info("continuing at period %d", state.version)
         return state, ledger, rounds, trace.write_trace(place, before.trace._replace(periods=periods))
+
+
+def _frozen(state: ServerState) -> ServerState:
+    """Return a state that another thread can read while the loop goes on: columns that share nothing with later ones."""
+    return state._replace(
+        models=dict(state.models),
+        held=VersionedArray(np.array(state.held)),
+        uploads=VersionedArray(np.array(state.uploads)),
+    )

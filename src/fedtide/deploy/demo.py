@@ -21,9 +21,10 @@ from rich.table import Table
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core.files import require_writable
-from fedtide.deploy import apps
 from fedtide.deploy.credentials import Credentials, make_credentials
+from fedtide.deploy.log import server_error, server_log
 from fedtide.deploy.settings import Deployment, Terms, acts_as_it_sees_fit, check_terms, write_app
+from fedtide.deploy.trace import last_timing
 from fedtide.deploy.watchdog import start_watchdog
 from fedtide.errors import FedtideError
 from fedtide.runs import RoundRecord, is_complete, read_rounds
@@ -104,7 +105,7 @@ def run_demo(demo: Demo, terms: Terms, folder: Path, show: Show) -> None:
         with Federation(base / "home", credentials, base) as federation:
             try:
                 _start(federation, demo, terms, show)
-                log = apps.server_log(folder)
+                log = server_log(folder)
                 log_begins = log.stat().st_size if log.exists() else 0  # there may be one of an older run
                 federation.flwr("run", str(app), "here")
                 _watch(federation, terms.experiment.timeline.period, folder, show, log_begins)
@@ -138,8 +139,9 @@ def _watch(federation: Federation, period: float, folder: Path, show: Show, log_
         rounds = read_rounds(folder)
         if len(rounds) > progress:
             last, progress = time.monotonic(), len(rounds)
-        show(rounds, "the nodes train" if rounds else "waiting for the nodes and the first period")
-        if problem := apps.server_error(folder, log_begins):
+        timing = last_timing(folder)
+        show(rounds, f"the server acted {timing}" if timing else "waiting for the nodes and the first period")
+        if problem := server_error(folder, log_begins):
             raise FedtideError(f"the server gave up: {problem}")
         if time.monotonic() - last > patience:
             raise FedtideError(f"nothing has happened for {patience:.0f} s; see the logs in {_logs(folder)}")
@@ -212,11 +214,19 @@ class Federation:
         for process in self._processes:
             process.wait(10)
 
-    def start_superlink(self) -> None:
-        """Start the SuperLink and wait until it answers."""
+    def start_superlink(self, database: str | None = None) -> None:
+        """Start the SuperLink and wait until it answers. database: as Flower takes it; None: a file at home."""
         host, _, port = self.address.rpartition(":")
         # A database on disk, so that a SuperLink that is killed and started again still knows its nodes and their keys.
-        command = ["flower-superlink", "--host", host, "--port", port, "--database", str(self.home / "superlink.db")]
+        command = [
+            "flower-superlink",
+            "--host",
+            host,
+            "--port",
+            port,
+            "--database",
+            database or str(self.home / "superlink.db"),
+        ]
         command += ["--disable-runtime-dependency-installation"]
         if self.credentials is None:
             command += ["--insecure"]

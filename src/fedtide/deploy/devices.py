@@ -3,11 +3,16 @@
 Every period: see who is ready, plan, ask the picked ones for their update, wait until the deadline, absorb what arrived,
 save, and send the new model to every ready node. Nodes that still train are never interrupted. Where the timeline or the fleet
 react, a period lasts until the timeline says so: it is asked about the nodes as it is about simulated devices.
+
+No step waits for a node, a connection or the disk, except for uploads until their deadline. A periodic server acts at its start
+plus whole periods. If it is late, it acts at once, and uploads get less time, but at least half of what they may take; if
+more than a whole period has passed, what it missed is left out. So lateness never adds up.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, get_args
@@ -15,12 +20,13 @@ from typing import Final, get_args
 import numpy as np
 
 from fedtide.deploy.conversation import Conversation, ReceivedUpdate, Seat
-from fedtide.deploy.protocol import measured_capacity
+from fedtide.deploy.protocol import capped_counts, measured_capacity
+from fedtide.deploy.saver import Saver
 from fedtide.deploy.settings import Terms
-from fedtide.deploy.trace import PartWithMemory, Period, ReadyRows, trace_fingerprint, traced_candidates
+from fedtide.deploy.trace import PartWithMemory, Period, ReadyRows, Timing, trace_fingerprint, traced_candidates
 from fedtide.engine.devices import aircomp_sum, analog_packets
 from fedtide.engine.exchange import Announced, Delivered, ReadyDevices
-from fedtide.engine.loop import progress_of
+from fedtide.engine.loop import Stopwatch, progress_of
 from fedtide.engine.step import (
     SCALE_BITS,
     Info,
@@ -41,19 +47,26 @@ from fedtide.timeline.clock import RecordedTimes
 from fedtide.timeline.world import AWAY, FINISHED, GONE, IDLE, WORKING, Sends, World
 from fedtide.types import Floats, Grant, Link, Tick
 
+_log = logging.getLogger("fedtide.deploy")
+
 _SHORTEST_SLEEP: Final = 1e-3  # seconds; what rounding leaves of a time may not be enough for a clock to go on
 
 
 class RealDevices:
-    """The nodes of a federation. sleep waits for some seconds."""
+    """The nodes of a federation. saver: what saves its periods. sleep waits for some seconds."""
 
-    def __init__(self, talk: Conversation, terms: Terms, system: System, sleep: Callable[[float], None]) -> None:
-        self._talk, self._terms, self._system, self._sleep = talk, terms, system, sleep
+    def __init__(
+        self, talk: Conversation, terms: Terms, system: System, saver: Saver, sleep: Callable[[float], None]
+    ) -> None:
+        self._talk, self._terms, self._system, self._saver, self._sleep = talk, terms, system, saver, sleep
         self._period = terms.experiment.timeline.period
         self.world = system.world() if system.world else None  # the nodes as a timeline that reacts sees them
         self._num_samples: dict[int, int] = {}  # by device, as reported
         self._tick: Tick  # the period at hand
-        self._due: float | None = None  # when the period at hand ends, in seconds since the beginning
+        self._due: float | None = None  # when the server should act next or has acted, in seconds since the beginning
+        self._watch = Stopwatch(lambda: talk.elapsed)  # what was done since the server last acted
+        self._skipped = 0  # times that were left out before that
+        self._timing: Timing | None = None  # of the period at hand
         self._rows: ReadyRows  # of the period at hand
         self._got: dict[int, ReceivedUpdate] = {}  # in the period at hand, by device
 
@@ -76,9 +89,15 @@ class RealDevices:
         if self.world is not None:
             return self._wait_for_devices(state, self.world)
         sent = self._order(state)
-        begun = self._talk.elapsed if self._due is None else self._due
-        self._due = max(begun + self._period, self._talk.elapsed)
+        self._watch.lap("idle" if self._due is None else "work")
+        begun = self._talk.elapsed
+        self._due = (begun if self._due is None else self._due) + self._period
         self._wait_until(self._due, lambda: False)
+        self._watch.lap("idle")
+        now = self._talk.elapsed
+        self._watch.seconds["overslept"] = max(0.0, now - max(self._due, begun))
+        self._skipped = max(math.floor((now - self._due) / self._period), 0)
+        self._due += self._skipped * self._period
         return state._replace(held=state.held.put(np.array(sent, np.int64), state.version))
 
     def _order(self, state: ServerState, devices: Sequence[int] | None = None) -> list[int]:
@@ -127,7 +146,9 @@ class RealDevices:
         """Show the world what nodes do now; return when the server acts if nothing happens before."""
         self._talk.look_around()
         seats = self._talk.seats
-        self._num_samples |= {seat.device: seat.ready.num_samples for seat in seats if seat.ready}
+        told = [seat for seat in seats if seat.ready]
+        sizes = map(sum, self._counts(told))
+        self._num_samples |= {seat.device: size for seat, size in zip(told, sizes, strict=True)}
         usual = round(np.mean(list(self._num_samples.values()) or [1]))  # of those that have reported nothing yet
         world.num_samples = np.array([self._num_samples.get(seat.device, usual) for seat in seats], np.int64)
         return world.observe(
@@ -192,6 +213,7 @@ class RealDevices:
     def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
         """Return the nodes that are ready and connected, with what they report."""
         wall, seats = self._talk.elapsed, self._talk.ready()
+        self._timing = self._time_taken(wall, tick.index)
         orders = [seat.order for seat in seats if seat.order]
         reports = [seat.ready for seat in seats if seat.ready]
         device, start = (
@@ -201,7 +223,7 @@ class RealDevices:
         self._tick = tick = Tick(tick.index, tick.time, device, start)
         if self.world is not None:
             self._tick = tick = tick._replace(time=wall, fresh=fresh)
-        link = self._links(seats, tick)
+        link, counts = self._links(seats, tick), self._counts(seats)
         new = list(itertools.compress(reports, fresh))
         forgot = {kind: [row.device for row in new if kind in row.forgot] for kind in get_args(PartWithMemory)}
         self._rows = ReadyRows(
@@ -214,8 +236,8 @@ class RealDevices:
             isa=[report.isa for report in reports],
             ready_at=[seat.ready_at for seat in seats],
             learning_rate=[order.learning_rate for order in orders],
-            num_samples=[report.num_samples for report in reports],
-            label_counts=[report.label_counts for report in reports],
+            num_samples=[sum(row) for row in counts],
+            label_counts=counts,
             capacity=link.estimated_capacity.tolist(),
             forgot={kind: devices for kind, devices in forgot.items() if devices} or None,
             **{name: [getattr(report, name) for report in reports] for name in self._system.policy.needs},
@@ -229,7 +251,11 @@ class RealDevices:
         link, tick = ready.link, self._tick
         picked, sending = ready.rows.device[grant.picked], sending_in_step(self._system, link, grant)
         self._talk.ask(picked[sending].tolist(), grant.bits[sending].tolist(), tick.index)
-        self._wait_until(self._talk.elapsed + self._window, lambda: not self._talk.awaits_uploads)
+        now = self._talk.elapsed
+        until = now + self._window if self._due is None else max(self._due + self._window, now + self._window / 2)
+        self._watch.lap("work")
+        self._wait_until(until, lambda: not self._talk.awaits_uploads)
+        self._watch.lap("uploads")
         got = self._got = self._talk.got
         came = np.array([device in got for device in picked.tolist()], np.bool_)
         if not is_not_over_the_air(self._system.access):
@@ -248,10 +274,34 @@ class RealDevices:
         """Return what these nodes sent."""
         return Delivered([self._got[device].update for device in lot], {})
 
+    def _time_taken(self, wall: float, index: int) -> Timing | None:
+        """Return how late the server acts, and why; None where nothing says when it should act. Begins to count anew."""
+        self._watch.lap("work")
+        spent, self._watch.seconds = self._watch.seconds, {}
+        if self._due is None:
+            return None
+        timing = Timing(
+            late=max(0.0, wall - self._due),
+            skipped=self._skipped,
+            uploads=spent.get("uploads", 0.0),
+            work=spent.get("work", 0.0),
+            overslept=spent.get("overslept", 0.0),
+            disk=self._saver.seconds,
+            unsaved=self._saver.num_waiting,
+            silent=self._talk.silent,
+        )
+        (_log.warning if timing.why else _log.info)("period %d: %s", index, timing)
+        return timing
+
     @property
     def _window(self) -> float:
         """Seconds that uploads may take."""
         return self._terms.deployment.deadline * self._period
+
+    def _counts(self, seats: list[Seat]) -> list[list[int]]:
+        """Return how many samples of each label these nodes have [m c], as far as they are believed."""
+        of_all = [sum(seat.counts) for seat in self._talk.seats if seat.counts]
+        return capped_counts([seat.counts or [] for seat in seats], of_all, self._terms.deployment.max_samples_ratio)
 
     def _links(self, seats: list[Seat], tick: Tick) -> Link:
         """Return the links of these seats [m]; what nodes report, and what was measured, is believed."""
@@ -280,6 +330,9 @@ class RealDevices:
             model=trace_fingerprint(state.models[state.version]),
             nodes={str(seat.device): seat.node for seat in self._talk.seats if seat.node is not None},
             rate={str(device): rate for device, rate in self._talk.rate.items()},
+            timing=self._timing,
+            enrolled=self._talk.enrolled or None,
+            banned=self._talk.banned or None,
             done=info.done,
             receivers=info.tick.num_receivers,
         )

@@ -10,11 +10,12 @@ import numpy as np
 from fedtide.codec.base import Codec, Packet
 from fedtide.config import Experiment
 from fedtide.data.holdings import holding_label_counts
-from fedtide.deploy.privacy import private_counts, secret_rng
-from fedtide.deploy.settings import Terms
+from fedtide.deploy.privacy import reported_counts
+from fedtide.deploy.settings import OWN_TRAINING, Terms
 from fedtide.devices.fleet import Fleet
 from fedtide.engine import devices
 from fedtide.engine.devices import decode_update
+from fedtide.engine.loop import score_model
 from fedtide.engine.making import load_dataset, make_codec, make_fleet, make_local_work, make_model, make_task_trainer
 from fedtide.engine.system import System, build
 from fedtide.errors import FedtideError
@@ -61,6 +62,11 @@ def _dealt(text: str) -> Any:
 
 def node_loader(name: str) -> Loader:
     """Return the loader of this name."""
+    if name == OWN_TRAINING:
+        raise FedtideError(
+            "this federation trained in a Flower app with a model and data of its own (loader=app), which only its nodes can do: "
+            "it cannot be replayed here"
+        )
     found: Loader = registry.find_part("loader", name, {"partition": partition})
     return found
 
@@ -131,10 +137,12 @@ class Worker:
             self.trainer, memory, decode_update(self.codec, packet, packet.num_parameters)
         )
 
+    def loss(self, model: Vector) -> float:
+        """Return the loss of a model on the node's own samples."""
+        return score_model(self.trainer, model, self.data.train).loss
+
     def label_counts(self, secret: bytes) -> Ints:
         """Return how many samples of each label the node has [c]; private counts if the deployment asks for that."""
-        labels, settings = self.data.train.labels, self.terms.deployment
+        labels = self.data.train.labels
         counts: Ints = holding_label_counts(labels, [np.arange(len(labels))], self.data.num_labels)[0]
-        if settings.epsilon is not None:
-            counts = private_counts(counts, settings.epsilon, settings.label_clip, secret_rng(secret))
-        return counts
+        return reported_counts(counts, self.terms.deployment, secret)

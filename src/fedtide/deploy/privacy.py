@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.config import Experiment
+from fedtide.deploy.settings import Deployment
 from fedtide.engine.making import load_dataset
 from fedtide.engine.step import step_candidates
 from fedtide.engine.system import System, build
@@ -42,6 +43,13 @@ def private_counts(counts: Ints, epsilon: float, clip: int, rng: Rng) -> Ints:
     if empty.any():  # a device that seems to hold nothing could not be weighed
         noisy[..., 0] = np.where(empty, 1, noisy[..., 0])
     return noisy
+
+
+def reported_counts(counts: Ints, settings: Deployment, secret: bytes) -> Ints:
+    """Return the label counts [c] that a node reports: private ones if the deployment asks for that."""
+    if settings.epsilon is None:
+        return counts
+    return private_counts(counts, settings.epsilon, settings.label_clip, secret_rng(secret))
 
 
 def secret_rng(secret: bytes) -> Rng:

@@ -10,9 +10,11 @@ The nonce is new with every order: a reply that was recorded earlier does not fi
 
 from __future__ import annotations
 
+import itertools
 import math
 import reprlib
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Self
 
 import numpy as np
@@ -152,6 +154,24 @@ def read_ready(
         if asked and (value is None or not least <= value <= most):
             raise Refused(f"{name} is {value}; it must be from {least:g} to {most:g}")
     return ready.model_copy(update={name: None for name, (asked, *_) in ranges.items() if not asked})
+
+
+def capped_counts(label_counts: Sequence[Sequence[int]], of_all: Sequence[int], ratio: float | None) -> list[list[int]]:
+    """Return samples of each label [m c] of which no row adds up to more than `ratio` times the median of all devices'.
+
+    of_all: how many samples each device has that has reported [n]. What a longer row loses, it loses in proportion. So those
+    who claim too much, if they are fewer than half, gain nothing beyond `ratio` times an honest device. None: no limit.
+    """
+    if ratio is None or not of_all:
+        return [[*row] for row in label_counts]
+    most = max(math.floor(ratio * statistics.median(of_all)), 1)
+    capped = []
+    for row in label_counts:
+        total = max(sum(row), 1)
+        up_to = [0, *itertools.accumulate(row)]  # rounded as sums, so that the row adds up to `most`
+        kept = [end * most // total - start * most // total for start, end in itertools.pairwise(up_to)]
+        capped.append(kept if total > most else [*row])
+    return capped
 
 
 def read_upload(

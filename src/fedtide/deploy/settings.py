@@ -22,6 +22,7 @@ from fedtide.parts import registry
 from fedtide.parts.kinds import builtin_parts
 
 _TREE = TypeAdapter(dict[str, Any])
+OWN_TRAINING = "app"  # the loader of a Flower app that trains with its own code (strategy.py)
 _SHORTEST_PERIOD = 10.0  # seconds: stock Flower takes two to five for a reply, and a period has two
 
 
@@ -46,6 +47,9 @@ class Deployment(BaseModel):
     train_timeout: Positive = Field(3600.0, description="after which a training order is given up")
     retry_limit: Count = Field(8, description="the longest pause, in periods, before a failing node is tried again")
     max_samples: Count = Field(1_000_000, description="a node that claims more is not believed")
+    max_samples_ratio: Positive | None = Field(
+        3.0, description="a node's sample count is cut to so many times the median of all; none: as it says"
+    )
     max_update_norm: Positive = Field(1000.0, description="2-norm beyond which an update is refused")
     ban_after: Count | None = Field(10, description="refused replies in a row after which a node is ignored")
     epsilon: Positive | None = Field(None, description="privacy of the label histograms; none: exact counts")
@@ -95,6 +99,40 @@ def deployment_doubts(terms: Terms) -> list[str]:
     return found
 
 
+RECOMMENDED_AGGREGATOR = "reputation"  # docs/deploy.md, nodes that lie
+_ROBUST = (RECOMMENDED_AGGREGATOR, "krum", "median", "trimmed_mean", "basgd", "kardam")
+_DENSE_ONLY, _SPARSE_CODECS = ("median", "trimmed_mean"), ("sparse_quantized", "top_k")
+
+
+def trust_doubts(experiment: Experiment) -> list[str]:
+    """Say how nodes that lie could spoil the model; nothing is said of a user's own aggregator."""
+    part = experiment.part("aggregator")
+    name, args = part.name, part.args
+    while args.get("inner"):  # whose step counts
+        inner = args["inner"]
+        name, args = (inner, args.get("inner_args") or {}) if isinstance(inner, str) else (inner["name"], inner)
+    if name not in builtin_parts("aggregator"):
+        return []
+    codec = experiment.part("codec").name
+    remedy = f"say policy.aggregator={RECOMMENDED_AGGREGATOR} (docs/deploy.md, nodes that lie)"
+    if name not in _ROBUST:
+        return [
+            f"policy.aggregator={name} is not robust: a single node that lies can spoil the model. Unless you trust every node, "
+            f"{remedy}"
+        ]
+    if name in _DENSE_ONLY and codec in _SPARSE_CODECS:
+        return [
+            f"policy.aggregator={name} with codec.name={codec}: most elements of an update arrive as 0, and so does their middle, so "
+            f"that the model hardly learns. Say codec.name=ideal, or {remedy}"
+        ]
+    if name == "krum" and args.get("kept", 1) == 1:
+        return [
+            "policy.aggregator=krum goes along a single update, with the noise of its codec and the labels of one device: say "
+            f"policy.aggregator.kept=null, which averages all but `attackers`, or {remedy}"
+        ]
+    return []
+
+
 # What simulated devices may do and nodes cannot be told to: the key, its value on nodes, and why no other.
 _ONLY_SIMULATED: tuple[tuple[str, Any, str], ...] = (
     ("timeline.upload_time", 0.0, "real uploads take the time they take"),
@@ -126,6 +164,20 @@ def check_deployment_timeline(experiment: Experiment) -> None:
             "policy.aggregator=hierarchical has edge servers, and nodes know one server: name its inner aggregator in its place, or "
             "simulate it with `fedtide run`"
         )
+    aggregator = experiment.policy.aggregator.name
+    if "server_update" in getattr(
+        registry.find_part("aggregator", aggregator, builtin_parts("aggregator")), "needs", ()
+    ):
+        raise FedtideError(
+            f"policy.aggregator={experiment.policy.aggregator} trains on samples of the server's own, and a coordinator does not "
+            "train: choose another aggregator, or simulate it with `fedtide run`"
+        )
+    scheduler = experiment.part("scheduler")
+    if "outcome" in getattr(registry.find_part("scheduler", scheduler.name, builtin_parts("scheduler")), "needs", ()):
+        raise FedtideError(
+            f"policy.scheduler={scheduler} asks what its choices would lead to, which no server knows before the uploads are in; "
+            "choose another scheduler, or simulate it with `fedtide run`"
+        )
     part = experiment.part("timeline")
     name = f"timeline.name={yaml_in_line(part.entry)}" + (
         f" of framework={experiment.framework}" if experiment.framework else ""
@@ -152,6 +204,11 @@ def check_terms(terms: Terms) -> None:
             "learning.trainer=dask shares out simulated devices over a cluster, and nodes train themselves; say "
             f"learning.trainer={trainer_backend(experiment.learning.trainer)}, which gives the same bits"
         )
+    if experiment.learning.trainer.name == "attacked":
+        raise FedtideError(
+            "learning.trainer=attacked makes simulated devices lie, and real ones should not; say "
+            f"learning.trainer={trainer_backend(experiment.learning.trainer)}, or simulate it with `fedtide run`"
+        )
     if experiment.radio.access.name != "orthogonal" and settings.capacity != "simulated":
         raise FedtideError(
             f"radio.access={experiment.radio.access} with capacity={settings.capacity}: nodes send packets, which do not add "
@@ -174,15 +231,26 @@ def check_terms(terms: Terms) -> None:
         )
 
 
-def _to_run_config(terms: Terms) -> dict[str, str]:
+def to_run_config(terms: Terms) -> dict[str, str]:
     """Return the terms as Flower's run configuration: two JSON texts."""
     tree = config.dump(terms.experiment)
     tree["data"]["folder"] = None  # every host has its own; see the node's `data-folder`
-    return {"experiment": json.dumps(tree), "deployment": terms.deployment.model_dump_json()}
+    return {"experiment": json.dumps(tree), "deployment": terms.deployment.model_dump_json(), "fedtide": __version__}
+
+
+def check_release(other: str | None, what: str) -> None:
+    """Raise if `what` is of another release than this fedtide: a patch changes no number, a minor version may."""
+    if other is not None and other.split(".")[:2] != (here := __version__.split("."))[:2]:
+        raise FedtideError(
+            f"{what} fedtide {other}, and this is {__version__}, which may give other numbers: install fedtide "
+            f"{'.'.join(other.split('.')[:2])} here, or {'.'.join(here[:2])} everywhere and begin in a new run folder"
+        )
 
 
 def from_run_config(run_config: Mapping[str, Any], data_folder: str | None = None) -> Terms:
     """Read the terms from Flower's run configuration. data_folder: where this host keeps the data set."""
+    if (version := run_config.get("fedtide")) is not None:
+        check_release(str(version), "the app was made with")
     try:
         tree, settings = (_TREE.validate_json(str(run_config[key])) for key in ("experiment", "deployment"))
     except (KeyError, ValueError) as error:
@@ -203,6 +271,7 @@ _PROJECT = """\
 [project]
 name = "fedtide-app"
 version = "{version}"
+description = "A federation of fedtide"
 license = "Apache-2.0"
 dependencies = []
 
@@ -226,7 +295,7 @@ def write_app(folder: Path, terms: Terms, run_folder: Path) -> Path:
     package = folder / _PACKAGE
     if folder.exists() and any(folder.iterdir()) and not package.is_dir():
         raise FedtideError(f"{folder} holds something else; choose an empty or new folder for the app")
-    run_config = {**_to_run_config(terms), "run-folder": str(run_folder)}
+    run_config = {**to_run_config(terms), "run-folder": str(run_folder)}
     # JSON's escapes are those of a TOML basic string
     settings = "\n".join(f"{key} = {json.dumps(text)}" for key, text in run_config.items()).replace("\x7f", "\\u007f")
     package.mkdir(parents=True, exist_ok=True)

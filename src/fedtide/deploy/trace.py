@@ -33,6 +33,7 @@ from fedtide.types import Candidates, Ints, Link, Tick, Vector
 
 NAME = "trace.jsonl"
 _SEAL = re.compile(rb',"seal":"([0-9a-f]{64})"\}\Z')
+_NOTABLE = 0.5  # seconds; less is not worth a word
 MAX_COUNT = 2**53  # whole numbers stay exact in the scheduler's float64
 
 ShortWord = Annotated[str, Field(pattern=r"^[ -~]{0,32}$")]
@@ -88,6 +89,34 @@ class ReadyRows(StrictModel):
     forgot: dict[PartWithMemory, list[_Device]] | None = None  # those ready for the first time whose memory was lost
 
 
+class Timing(StrictModel):
+    """How late the server acted, and what it did since the period before, in seconds."""
+
+    late: _Amount  # after the time that was due
+    skipped: Annotated[int, Field(ge=0)]  # times that had passed already, and were left out
+    uploads: _Amount  # it waited for uploads
+    work: _Amount  # it planned, decoded, aggregated, scored
+    overslept: _Amount  # it woke up too late: this machine is busy
+    disk: _Amount  # saving the period before took, while it went on
+    unsaved: Annotated[int, Field(ge=0)]  # periods that still wait for the disk
+    silent: _Amount  # since the SuperLink was last asked something that it has not answered yet
+
+    @property
+    def why(self) -> str:
+        """What made it late, and what it found out there."""
+        spent = {"uploads": self.uploads, "own work": self.work, "busy machine": self.overslept}
+        cause = "busy machine" if 2 * self.overslept > self.late else max(spent, key=spent.__getitem__)
+        found = [f"{cause} {spent[cause]:.1f} s"] if self.late >= _NOTABLE else []
+        found += [f"SuperLink silent for {self.silent:.0f} s"] if self.silent >= _NOTABLE else []
+        found += [f"{self.unsaved} periods wait for the disk"] if self.unsaved > 1 else []
+        return ", ".join(found)
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        skipped = f" after {self.skipped} skipped" if self.skipped else ""
+        return f"{self.late:.1f} s late{skipped}" + (f" ({self.why})" if self.why else "")
+
+
 class Period(ReadyRows):
     """One aggregation. Columns run over the picked devices [r], ascending."""
 
@@ -101,6 +130,10 @@ class Period(ReadyRows):
     model: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # SHA-256 of the model after this period
     nodes: dict[str, _Node]  # device number -> node number, as known at the end of the period
     rate: dict[str, _Amount]  # device number -> bit/s seen on its uploads
+    timing: Timing | None = None
+    # device number -> samples of each label by its node's first report, of nodes that are new since the period before
+    enrolled: dict[str, list[Annotated[int, Field(ge=0, le=MAX_COUNT)]]] | None = None
+    banned: list[_Node] | None = None  # nodes that are ignored since the period before
     # where the server acts as it sees fit:
     done: _Amount | None = None  # when the new model was there, in seconds since the beginning
     receivers: Annotated[int, Field(ge=0)] | None = None  # models that were handed out since the period before
@@ -146,7 +179,7 @@ def write_trace(folder: Path, trace: Trace) -> Writer:
         data += line
     if not path.exists() or path.read_bytes() != data:  # a finished run can lie on a disk that is read only
         write_atomically(path, data)
-    return Writer(path, seal)
+    return Writer(path, seal, len(data), len(trace.periods))
 
 
 @dataclass
@@ -155,15 +188,21 @@ class Writer:
 
     path: Path
     seal: bytes  # of the last line
+    length: int  # in bytes
+    count: int  # of periods
 
     def append(self, period: Period) -> None:
-        """Add one period and sync it."""
-        line, self.seal = _line(period, self.seal)
+        """Add one period and sync it; after an error it can be added again, and one that is there already stays."""
+        if period.tick <= self.count:
+            return
+        line, seal = _line(period, self.seal)
         try:
             with open(self.path, "ab") as file:
+                file.truncate(self.length)
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
+            self.seal, self.length, self.count = seal, self.length + len(line), period.tick
         except OSError as error:
             fault = file_fault(self.path, "written", error)
             raise RunFolderError(f"{fault}; everything up to the period before is saved: start again") from error
@@ -210,6 +249,15 @@ def read_trace(folder: Path) -> Trace:
                 f"{path} is damaged or of another version (line {number}: {problem}); restore it from a copy"
             ) from error
     return Trace(records[0], records[1:])
+
+
+def last_timing(folder: Path) -> Timing | None:
+    """Return how late the server last acted, of a federation that is going on; None if that is not known."""
+    try:
+        line = (folder / NAME).read_bytes().split(b"\n")[-2]
+        return Timing.model_validate(json.loads(line)["timing"])
+    except (OSError, IndexError, KeyError, ValueError):
+        return None
 
 
 def _check_place(records: list[Any]) -> None:

@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import wait as futures_wait
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
@@ -45,7 +46,9 @@ from fedtide.types import Floats, Ints, Job, Memory, Samples, Trained, Vector
 _ADDRESS: Final = "learning.trainer.address"
 MOST_TABLE_BYTES: Final = 4e9  # of a table: Dask's messages end at 2^32
 WORKER_PATIENCE_SECONDS: Final = 60.0  # without any worker
+SILENT_SECONDS: Final = 10.0  # without the heartbeat of a worker that others can replace
 _LOOK_SECONDS: Final = 2.0
+_CODED_AT_ONCE: Final = 2048  # images
 _ATTEMPTS: Final = 3  # to bring a worker what it lacks
 
 
@@ -201,7 +204,7 @@ class DaskTrainer:
         work = [samples_per_training(job.work or self.task.work, n)[0] for job, n in zip(jobs, held, strict=True)]
         with _explained(self._address, self._inner_name):
             self._link.bring({name: samples for samples, name in self._tables.values()})
-            return _joined(self._link.trained(jobs, names, np.maximum(np.array(work, np.float64), 1)))
+            return self._link.trained(jobs, names, np.maximum(np.array(work, np.float64), 1))
 
     def close(self) -> None:
         """Let go of the cluster; workers that were started for it end. The next job finds another."""
@@ -248,15 +251,16 @@ class _Link:
             self._take_back(name)
         for name, samples in tables.items():
             if name not in self._sent:
-                self._send(name, JobTable(samples))
+                self._send(name, JobTable(_as_bytes(samples)))
 
-    def trained(self, jobs: Sequence[Job], names: Sequence[str], work: Floats) -> list[Any]:
-        """Train jobs over tables of these names; return what the inner trainer says of each chunk, in order.
+    def trained(self, jobs: Sequence[Job], names: Sequence[str], work: Floats) -> Vector | Trained:
+        """Train jobs over tables of these names; return what the inner trainer says of them.
 
         work: about how much each job takes [r], in any unit.
         """
-        threads = dict(sorted(self._wait_for_a_worker().items()))
-        pieces = _split_jobs(work, np.array(list(threads.values()), np.float64))
+        threads = dict(sorted(self._answering().items()))
+        order = _jobs_by_model(jobs)  # neighbours train from the same model, so that few workers need each
+        pieces = [order[piece] for piece in _split_jobs(work[order], np.array(list(threads.values()), np.float64))]
         places = [(place, piece) for place, piece in zip(threads, pieces, strict=True) if len(piece)]
         chunks = [_pack_chunks(self._maker, [(jobs[row], names[row]) for row in piece]) for _, piece in places]
         answers: list[Any] = [Missing(())] * len(chunks)
@@ -267,7 +271,7 @@ class _Link:
                 answers[number] = answer
             lacking = {name for answer in found if isinstance(answer, Missing) for name in answer.names}
             if not lacking:
-                return answers
+                return _in_order(answers, np.concatenate([piece for _, piece in places]))
             time.sleep(attempt)  # it may be on its way
             for name in lacking & self._sent.keys():
                 self._send(name, self._sent[name])
@@ -276,21 +280,42 @@ class _Link:
         )
 
     def _asked(self, chunks: Sequence[Any], places: Sequence[str]) -> list[Any]:
-        """Train chunks where they are meant to be trained, or elsewhere if that worker is lost."""
+        """Train chunks where they are meant to be trained, or elsewhere if that worker is lost or silent.
+
+        Dask itself gives a lost worker's chunk to another. One that is stopped or cut off keeps its chunk for minutes: after
+        SILENT_SECONDS another worker gets it, too, and the first answer counts. The bits are the same, whoever trains.
+        """
+        tries = [[(place, self._submit(chunk, place))] for chunk, place in zip(chunks, places, strict=True)]
+        answers = dict[int, Any]()
+        while len(answers) < len(chunks):
+            left = [number for number in range(len(chunks)) if number not in answers]
+            with contextlib.suppress(TimeoutError):
+                pending = [future for number in left for _, future in tries[number]]
+                wait(pending, timeout=_LOOK_SECONDS, return_when="FIRST_COMPLETED")
+            here = [*self._answering()]
+            for number in left:
+                for _, future in [each for each in tries[number] if each[1].done()]:
+                    with contextlib.suppress(TimeoutError):  # it has trained, and its answer does not come
+                        answers[number] = future.result(timeout=SILENT_SECONDS)
+                        break
+                if number not in answers and not {place for place, _ in tries[number]} & {*here}:
+                    place = here[number % len(here)]
+                    tries[number].append((place, self._submit(chunks[number], place)))
+        self._client.cancel([future for each in tries for _, future in each if not future.done()])
+        return [answers[number] for number in range(len(chunks))]
+
+    def _submit(self, chunk: Any, place: str) -> Any:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")  # each model once per worker: there is no less
-            futures = [
-                self._client.submit(_train_chunk, chunk, workers=[place], allow_other_workers=True, pure=False)
-                for chunk, place in zip(chunks, places, strict=True)
-            ]
-        while True:
-            try:
-                wait(futures, timeout=_LOOK_SECONDS)
-            except TimeoutError:
-                self._wait_for_a_worker()
-                continue
-            found: list[Any] = self._client.gather(futures)
-            return found
+            return self._client.submit(_train_chunk, chunk, workers=[place], allow_other_workers=True, pure=False)
+
+    def _answering(self) -> dict[str, int]:
+        """Return how many threads each worker has of which something was heard lately; all of them if it is of none."""
+        threads = self._wait_for_a_worker()
+        seen = {place: each["last_seen"] for place, each in self._client.scheduler_info()["workers"].items()}
+        newest = max(seen.values(), default=0.0)
+        here = {place: n for place, n in threads.items() if newest - seen.get(place, newest) < SILENT_SECONDS}
+        return here or threads
 
     def _wait_for_a_worker(self) -> dict[str, int]:
         """Return how many threads the worker at each address has; raise if there is no worker for long."""
@@ -305,13 +330,32 @@ class _Link:
         return dict(found)
 
     def _send(self, name: str, plugin: Any) -> None:
-        self._client.register_plugin(plugin, name=name)
+        self._to_all(lambda: self._client.register_plugin(plugin, name=name))
         self._sent[name] = plugin
 
     def _take_back(self, name: str) -> None:
         del self._sent[name]
         with contextlib.suppress(Exception):  # another run of the same data did, or the scheduler is gone
-            self._client.unregister_worker_plugin(name)
+            self._to_all(lambda: self._client.unregister_worker_plugin(name))
+
+    def _to_all(self, call: Callable[[], Any]) -> None:
+        """Do what Dask does with all workers; do not wait for silent ones, which say that they lack it once they are back."""
+        done: Future[None] = Future()
+
+        def do() -> None:
+            try:
+                call()
+                done.set_result(None)
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=do, daemon=True).start()
+        while True:
+            futures_wait([done], timeout=_LOOK_SECONDS)
+            if done.done():
+                return done.result()
+            if len(self._answering()) < len(self._client.nthreads()):
+                return None
 
     def close(self) -> None:
         """Leave nothing on workers that go on without us, and end those that do not."""
@@ -339,12 +383,43 @@ def _pack_chunks(maker: str, jobs: Sequence[tuple[Job, str]]) -> Chunk:
     return Chunk(maker, [np.frombuffer(start, np.float32) for start in numbers], packed)
 
 
-def _joined(answers: Sequence[Any]) -> Vector | Trained:
-    """Return the answers of chunks as one."""
+def _jobs_by_model(jobs: Sequence[Job]) -> Ints:
+    """Return the jobs' numbers, those that start from the same model side by side."""
+    first: dict[bytes, int] = {}
+    return np.argsort([first.setdefault(job.start.tobytes(), row) for row, job in enumerate(jobs)], kind="stable")
+
+
+def _in_order(answers: Sequence[Any], rows: Ints) -> Vector | Trained:
+    """Return the answers of chunks as one. rows: of the jobs that they are about, chunk by chunk [r]."""
+    back = np.argsort(rows)
     if not isinstance(answers[0], Trained):
-        return np.concatenate(answers)
+        joined: Vector = np.concatenate(answers)[back]
+        return joined
     memory: list[Memory] = [each for answer in answers for each in answer.memory]
-    return Trained(np.concatenate([answer.updates for answer in answers]), memory)
+    return Trained(np.concatenate([answer.updates for answer in answers])[back], [memory[row] for row in back])
+
+
+def _as_bytes(samples: Samples) -> Samples:
+    """Return images of at most 256 values per channel as bytes, which train to the same bits in a quarter of the size."""
+    images = samples.images
+    if images.dtype != np.float32 or images.ndim != 4:
+        return samples
+    coded, values = np.empty(images.shape, np.uint8), np.zeros((images.shape[1], 256), np.float32)
+    for channel in range(images.shape[1]):
+        known = np.zeros(0, np.uint32)  # the values' bits
+        for again in (False, True):  # look for values, then code them
+            for first in range(0, len(images), _CODED_AT_ONCE):
+                rows = slice(first, first + _CODED_AT_ONCE)
+                bits = np.ascontiguousarray(images[rows, channel]).view(np.uint32)
+                place = np.searchsorted(known, bits)
+                if again:
+                    coded[rows, channel] = place
+                elif (other := bits[np.take(known, place, mode="clip") != bits] if len(known) else bits).size:
+                    known = np.union1d(known, other)
+                    if len(known) > values.shape[1]:
+                        return samples
+        values[channel, : len(known)] = known.view(np.float32)
+    return samples._replace(images=coded, values=values)
 
 
 def _check_inner(name: str) -> None:

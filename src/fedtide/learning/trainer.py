@@ -22,9 +22,10 @@ TRAINERS: Final[dict[str, str]] = {  # by name, as module:class: they are import
     "torch": "fedtide.learning.torch:TorchTrainer",
     "scaffold": "fedtide.methods:Scaffold",
     "dask": "fedtide.learning.dask:DaskTrainer",
+    "attacked": "fedtide.learning.attacked:AttackedTrainer",
 }
 # Those around another trainer (their argument `inner`), with how many vectors as long as the model travel each way.
-WRAPPERS: Final[dict[str, int]] = {"scaffold": 2, "dask": 1}
+WRAPPERS: Final[dict[str, int]] = {"scaffold": 2, "dask": 1, "attacked": 1}
 
 MOST_THREADS: Final = 4096  # more than there are jobs is no use, and the extension counts them in 32 bits
 
