@@ -26,6 +26,8 @@ def stepped(
 ) -> tuple[Any, Any]:
     """Return the next model and state, through the server's checks; state None: the first. lot: rows that are added at a time."""
     part = as_aggregator(aggregator)
+    if who.server_update is None and len(updates):
+        who = who._replace(server_update=np.mean(updates, axis=0, dtype=np.float32))
     state = checks.memory_arrays(part.init(model, who.num_devices), "part") if state is None else state
     kept = {name: each.copy() for name, each in state.items()}
     acc = part.start(state, model, who)

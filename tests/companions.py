@@ -14,6 +14,7 @@ COMPANIONS: Mapping[tuple[str, str], dict[str, Any]] = {
     ("codec", "ef21"): {"policy": {"aggregator": "ef21"}},
     ("aggregator", "scaffold"): {"learning": {"trainer": "scaffold"}},
     ("trainer", "scaffold"): {"policy": {"aggregator": "scaffold"}},
+    ("aggregator", "aflguard"): {"data": {"num_held_out": 10}},
     ("aggregator", "hierarchical"): {"policy": {"aggregator": {"edges": 3, "every": 4}}},
 }
 

@@ -31,6 +31,7 @@ FILLED: Mapping[str, Any] = {
 GIVEN: Mapping[tuple[str, str], dict[str, Any]] = {
     ("channel", "trace"): {"path": str(Path(__file__).parent / "fixtures" / "uplinks.csv"), "wrap": True},
     ("aggregator", "hierarchical"): {"edges": 1},
+    ("aggregator", "basgd"): {"buffers": 1},
     ("work", "per_device"): {"steps": [3, 1, 7], "batch_size": [10, 20], "rate": [1.0, 0.5]},
 }
 

@@ -290,7 +290,7 @@ def test_bad_overrides(words: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "there is no experiment file"),
+        (None, "experiment file not found"),
         (b"- 1\n- 2", "holds a list"),
         (b"a: [", "cannot be read"),
         (b"\xff\xfe\x00", "cannot be read"),

@@ -412,15 +412,15 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "a key of a made experiment": (lambda: setattr(small().policy, "limit", 3), "^limit cannot be changed.*make another one"),
     "a seed of a made experiment": (lambda: setattr(small(), "seed", 3), "^seed cannot be changed"),
     "a key taken away": (lambda: delattr(small().policy, "limit"), "^limit cannot be changed"),
-    "plan of nothing": (lambda: fedtide.plan(None), "None is no experiment"),  # type: ignore[arg-type]
-    "plan of no file": (lambda: fedtide.plan("nowhere.yaml"), "there is no experiment file"),
+    "plan of nothing": (lambda: fedtide.plan(None), "None is not an experiment"),  # type: ignore[arg-type]
+    "plan of no file": (lambda: fedtide.plan("nowhere.yaml"), "experiment file not found"),
     "load of nothing": (lambda: fedtide.load(None), "None names no run folder"),  # type: ignore[arg-type]
     "load of no run": (lambda: fedtide.load("nowhere"), "not a run folder"),
-    "a score that is none": (lambda: run(small()).plot(column="index"), "column='index' is no score"),
+    "a score that is none": (lambda: run(small()).plot(column="index"), "column='index' is not a score"),
     "a loss that is not there": (lambda: run(small()).plot(column="train_loss"), "learning.training_loss=true"),
     "no experiments": (compared_with(experiments={}), "names no experiments"),
     "a list of experiments": (compared_with(experiments=[TINY]), "names no experiments"),
-    "an experiment that is none": (compared_with(experiments={"a": 3}), "3 is no experiment"),
+    "an experiment that is none": (compared_with(experiments={"a": 3}), "3 is not an experiment"),
     "a name that is none": (compared_with(experiments={3: TINY}), "the name 3: a name has"),
     "an empty name": (compared_with(experiments={" ": TINY}), "a name has 1 to"),
     "a wrong key": (compared_with(experiments={"a": {"policy.limt": 3}}), "did you mean policy.limit"),
@@ -434,7 +434,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "axes that are none": (studied_with(axes=["policy.limit"]), "axes=.* is no mapping"),
     "an axis of one value": (studied_with(axes={"policy.limit": 3}), "policy.limit"),
     "variants that are none": (studied_with(variants={"a": 3}), "variants.a"),
-    "a base that is none": (studied_with(base=3), "3 is no experiment"),
+    "a base that is none": (studied_with(base=3), "3 is not an experiment"),
     "a variant's seed": (studied_with(variants={"a": {"seed": 3}}), "`seed` belongs to no axis"),
     "no study file": (studied_with(base="nowhere.yaml"), "nowhere.yaml"),
 }  # fmt: skip

@@ -164,7 +164,7 @@ def test_what_it_says_about_naming_one_is_understood(kind: str) -> None:
 def test_an_unknown_kind_names_the_nearest(kind: str, near: str | None) -> None:
     answer = invoke("parts", kind)
     assert answer.exit_code == 2
-    assert (f"did you mean {near}?" if near else "is no kind of part") in answer.stderr
+    assert (f"did you mean {near}?" if near else "is not a kind of part") in answer.stderr
     assert len(answer.stderr.strip().splitlines()) == 1
 
 

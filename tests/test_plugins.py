@@ -84,7 +84,7 @@ def test_entry_point_of_an_installed_package(monkeypatch: pytest.MonkeyPatch) ->
     [
         ("randm", {}, r"scheduler='randm' is not known; did you mean random\?"),
         ("zzz", {}, r"not known\. Known: random, Path"),
-        ("nowhere.py:f", {}, "there is no file nowhere.py"),
+        ("nowhere.py:f", {}, "file nowhere.py not found"),
         ("no_such_module_at_all:f", {}, "raised ModuleNotFoundError"),
         ("functools:nothing", {}, "functools has no 'nothing'"),
         ("random", {"colour": 3}, r"does not accept the arguments \{'colour': 3\}"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.engine.step import Policy
+from fedtide.engine.step import REPORT_BITS, Policy
 from fedtide.parts import checks, registry
 from fedtide.parts.kinds import builtin_parts
 from fedtide.runs import RoundRecord
@@ -19,7 +19,9 @@ from remembering import OUTAGE
 
 MEMORY = [name for name in builtin_parts("scheduler") if checks.part_remembers(registry.resolve("scheduler", name, {}))]
 ASKING = [
-    name for name in builtin_parts("scheduler") if Policy(registry.resolve("scheduler", name, {}), 1, None, None).needs
+    name
+    for name in builtin_parts("scheduler")
+    if {*Policy(registry.resolve("scheduler", name, {}), 1, None, None).needs} & {*REPORT_BITS}
 ]
 
 
@@ -29,8 +31,8 @@ def simulated(name: str, folder: Path | None = None, **more: Any) -> fedtide.Res
 
 
 def test_who_remembers_and_who_asks() -> None:
-    assert {*MEMORY} == {"round_robin", "proportional_fair", "whittle_age", "drift_plus_penalty", "oort"}
-    assert {*ASKING} == {"best_channel_best_norm", "max_loss", "oort"}
+    assert {*MEMORY} == {"round_robin", "proportional_fair", "whittle_age", "drift_plus_penalty", "oort", "pisces"}
+    assert {*ASKING} == {"best_channel_best_norm", "max_loss", "oort", "pisces"}
 
 
 class Stop(fedtide.FedtideError):

@@ -15,7 +15,8 @@ from fedtide.__main__ import main
 from fedtide.core import signals
 
 PACKAGE = str(Path(fedtide.__file__).parent)
-MOST_FRAMES, MOST_FILES = 9, 25  # of our own; with a checkpoint
+MOST_FRAMES, MOST_FILES = 9, 25  # of our own
+MOST_FILES_OF_A_CHECKPOINT = 3  # on top; when one is due is a matter of the clock
 MOST_FRAMES_OF_A_RUN = 6  # from `simulate` on
 ARGUMENTS = [
     *("run", "data.name=synthetic", "data.num_train=400", "data.num_test=50", "learning.model=softmax"),
@@ -80,7 +81,9 @@ def test_few_files_run_in_one_aggregation(walk: Walk) -> None:
     """From one step to the next: scores, records and sinks included; the first and the last do more than aggregate."""
     middle = walk.files[1:-1]
     assert len(middle) >= 2
-    assert max(map(len, middle)) <= MOST_FILES, sorted(max(middle, key=len))
+    for files in middle:
+        most = MOST_FILES + (MOST_FILES_OF_A_CHECKPOINT if "core/files.py" in files else 0)
+        assert len(files) <= most, sorted(files)
 
 
 def test_the_measure_sees_what_it_should(walk: Walk) -> None:

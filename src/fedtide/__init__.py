@@ -7,6 +7,8 @@ load(folder)      read a run back                               -> Result
 compare({...})    named experiments on the same seeds, paired   -> StudyResult
 study(base, ...)  axes, variants, seeds                         -> StudyResult
 race({...})       the best of some candidates, with few runs    -> RaceResult
+judge(part)       better or worse than another part, per world  -> Judgement
+advise(base)      what to set in a network                      -> Advice
 
 What is offered here is imported when it is first asked for: `fedtide --help` needs none of it.
 """
@@ -20,10 +22,13 @@ if _TYPE_CHECKING:
     from fedtide.config import Experiment, experiment
     from fedtide.engine.simulate import simulate
     from fedtide.errors import FedtideError
+    from fedtide.pages.advice import advise
     from fedtide.parts.arguments import arg
     from fedtide.report.plan import Plan, plan
     from fedtide.rng import stream
     from fedtide.runs.result import Result, load
+    from fedtide.studies.advice import Advice
+    from fedtide.studies.judge import Judgement, judge
     from fedtide.studies.plans import Plans, plans
     from fedtide.studies.race import RaceResult, race
     from fedtide.studies.study import StudyResult, compare, study
@@ -47,6 +52,7 @@ if _TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Advice",
     "Candidates",
     "Clock",
     "Dataset",
@@ -55,6 +61,7 @@ __all__ = [
     "FedtideError",
     "Grant",
     "Job",
+    "Judgement",
     "Link",
     "Memory",
     "Plan",
@@ -69,9 +76,11 @@ __all__ = [
     "Tick",
     "Trained",
     "Work",
+    "advise",
     "arg",
     "compare",
     "experiment",
+    "judge",
     "load",
     "plan",
     "plans",
@@ -88,9 +97,12 @@ __getattr__ = lazy_names(
         "report.plan": "Plan plan",
         "engine.simulate": "simulate",
         "errors": "FedtideError",
+        "pages.advice": "advise",
         "parts.arguments": "arg",
         "rng": "stream",
         "runs.result": "Result load",
+        "studies.judge": "Judgement judge",
+        "studies.advice": "Advice",
         "studies.plans": "Plans plans",
         "studies.race": "RaceResult race",
         "studies.study": "StudyResult compare study",

@@ -81,7 +81,7 @@ class Samples(NamedTuple):
 
 @documented
 class Dataset(NamedTuple):
-    """A learning task: what the devices share out between them and what the server tests on."""
+    """A data set: training samples for the devices, test samples for the server."""
 
     name: str
     train: Samples
@@ -89,16 +89,19 @@ class Dataset(NamedTuple):
     num_labels: int
     source: str  # where it came from, for the record
     owners: Ints | None = None  # who each training sample belongs to by nature, 0, 1, ... [n]; None: nobody
+    held_out: Samples | None = None  # neither trained nor tested on: what schedulers that look ahead are told about
 
     def lent(self) -> Dataset:
         """Return the same with views that cannot be written to: what a user's part is given belongs to the run."""
-        train, test = (
+        train, test, *held = (
             Samples(
                 read_only(part.images), read_only(part.labels), None if part.values is None else read_only(part.values)
             )
-            for part in (self.train, self.test)
+            for part in (self.train, self.test, self.held_out)
+            if part is not None
         )
-        return self._replace(train=train, test=test, owners=None if self.owners is None else read_only(self.owners))
+        owners = None if self.owners is None else read_only(self.owners)
+        return self._replace(train=train, test=test, owners=owners, held_out=held[0] if held else None)
 
 
 @documented
@@ -125,7 +128,7 @@ class Tick(NamedTuple):
 
 @documented
 class Clock(NamedTuple):
-    """What a timeline is told of the devices: how many there are, and how long each takes."""
+    """What a timeline knows about the devices: how many there are and how long each takes."""
 
     num_devices: int  # N
     horizon: float  # simulated time in all
@@ -216,7 +219,7 @@ class Shares(NamedTuple):
 
 @documented
 class Candidates(NamedTuple):
-    """Everything a scheduler may see about the ready devices, one row each."""
+    """What a scheduler sees of the ready devices, one row each."""
 
     num_devices: int  # N, of the whole fleet
     device: Ints  # [m]
@@ -232,6 +235,9 @@ class Candidates(NamedTuple):
     uplink: UplinkView | None = None  # what their links would carry at a power, by resource block; None: not known
     time: float = 0.0  # when the server acts
     cell: Ints | None = None  # the cell that serves each [m]; None: there is one
+    # answers that the scheduler might give [s] -> held-out loss of the model that each would lead to [s], only for schedulers
+    # that need it; no server knows this before the uploads are in
+    outcome: Callable[[Sequence[Any]], Floats] | None = None
 
 
 @documented
@@ -246,7 +252,7 @@ class Idle(NamedTuple):
 
 @documented
 class Work(NamedTuple):
-    """How much some devices do with a model, one row each. What is left out is as learning.* says."""
+    """How much work some devices do with a model, one row each. None: as learning.* sets it."""
 
     epochs: Ints | None = None  # E_k as passes over the device's data [m] ...
     steps: Ints | None = None  # ... or as a number of steps [m]
@@ -304,7 +310,7 @@ class MetricContext(NamedTuple):
 
 @documented
 class Selection(NamedTuple):
-    """What a scheduler chose, with what it can say about the choice."""
+    """The devices that a scheduler chose, with measurements of the choice."""
 
     picked: Ints  # positions within the candidates [r]
     proved_minimal: bool | None = None  # is the label variance proved the smallest possible? None: not the aim
@@ -313,7 +319,7 @@ class Selection(NamedTuple):
 
 @documented
 class Decision(NamedTuple):
-    """What a scheduler that decides jointly answers: who uploads, and with what. Columns run over the picked devices."""
+    """The answer of a joint scheduler: who uploads and with which resources. Columns run over the picked devices."""
 
     picked: Ints  # positions within the candidates [r]
     symbols: Floats  # n_k [r]

@@ -5,9 +5,10 @@ fedtide finds them by the entry points of the group `fedtide.commands`; they imp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.markup import escape
@@ -17,9 +18,11 @@ from fedtide.errors import FedtideError
 
 if TYPE_CHECKING:
     from fedtide.studies import Outcome, Store
+    from fedtide_lab.league.tune import LeagueWorld
     from fedtide_lab.worlds.studies import Survey, World
 
-_draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing; draw what is there.")
+_World = TypeVar("_World", bound="World | LeagueWorld")
+_draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing; draw the stored runs.")
 
 # ---- `fedtide paper`: the paper's figures and claims, from runs
 
@@ -33,12 +36,13 @@ _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing;
     nargs=-1,
 )
 @click.option("--seeds", "-n", type=click.IntRange(1), help="Seeds per curve (default: 3 to 5).")
-@click.option("--quick", is_flag=True, help="A tenth of the horizon, two seeds: a first look.")
+@click.option("--quick", is_flag=True, help="Quick look: a tenth of the horizon, two seeds.")
 @options.store_option("results/paper")
 @options.out_option("Folder for figures and the page paper.md.", "to", default=Path("docs"))
 @options.work_options
-@click.option("--force", is_flag=True, help="Write the page even if that takes figures or runs from the one there.")
+@click.option("--force", is_flag=True, help="Write the page even if the existing one has more figures or runs.")
 @_draw_only_option
+@click.option("--details", is_flag=True, help="Print every claim with its quote and its comparisons.")
 @options.style
 @options.as_json
 def paper(
@@ -49,16 +53,19 @@ def paper(
     to: Path,
     force: bool,
     draw_only: bool,
+    details: bool,
     style: str,
     as_json: bool,
     **work: Any,
 ) -> None:
-    """Reproduce the paper: run what is missing, draw its figures with error bars, and decide its claims.
+    """Reproduce the paper: run what is missing, draw its figures with error bars, and give a verdict on each claim.
 
     fedtide paper --quick                everything, at a tenth of the horizon
     fedtide paper schedulers --seeds 5   one figure, in full
-    fedtide paper claims                 from the runs there are: figures, page, a verdict per claim
+    fedtide paper claims                 print a verdict per claim, from the stored runs
+    fedtide paper claims --details       with every comparison
     """
+    from fedtide.cli import study_progress
     from fedtide.plot import style_named
     from fedtide_lab.paper import draw, page, reproduce
     from fedtide_lab.paper.figures import FIGURES
@@ -69,7 +76,7 @@ def paper(
     shrunk = reproduce.QUICK_SHARE if quick else None
     if quick:
         store, to = (path / "quick" if path in (Path("results/paper"), Path("docs")) else path for path in (store, to))
-    kept = _opened(store, to, "paper")
+    kept = opened_store(store, to, "paper")
     failures: list[Outcome] = []
     if not draw_only and figures != ("claims",):
         failures = do_study_runs("paper", reproduce.reproduced_studies(names, seeds, shrunk), kept, **work)
@@ -81,11 +88,11 @@ def paper(
         names = [
             name for name in reproduce.reproduced_figures([]) if not reproduce.without_reproduced_run(name, results)
         ]
-    drawn = reproduce.draw_reproduced(names, results, to / "figures", say, style)
+    with study_progress("drawing", len(names), len(names), "figures") as advance:
+        drawn = reproduce.draw_reproduced(names, results, to / "figures", say, style, advance)
     if with_page and any(verdict.weakest.difference for verdict in decided):
         drawn["verdicts"] = draw.draw_verdicts(decided, to / "figures" / "paper-verdicts", style)
-    for paths in drawn.values():
-        say(f"drawn: {', '.join(map(str, paths))}")
+    say(f"drawn: {sum(map(len, drawn.values()))} files in {to / 'figures'}")
     if with_page:
         page.write_paper_page(to / "paper.md", drawn, results, decided, besides, quick, store)
         say(f"written: {to / 'paper.md'}")
@@ -94,19 +101,34 @@ def paper(
     claims, seen = reproduce.claims_rows(decided), reproduce.observed_rows(besides)
     if as_json:
         print_json([*claims, *seen])
-    else:
+    elif details:
         _print_claims(claims)
         _print_observed(seen)
+    else:
+        _print_verdicts(claims, len(seen), to / "paper.md")
     finish_study(failures)
 
 
-def _opened(store: Path, to: Path, name: str) -> Store:
+def opened_store(store: Path, to: Path, name: str) -> Store:
     """Return the store of a command's runs, once its page can be written."""
     from fedtide.core import require_writable
     from fedtide.studies import Store
 
     require_writable(to)
     return Store(store, name)
+
+
+def _print_verdicts(rows: Sequence[dict[str, Any]], others: int, page: Path) -> None:
+    """Print a line for every claim, how many there are of each verdict, and where the rest is."""
+    from fedtide.report import TableColumn
+
+    counts = Counter(row["verdict"] for row in rows)
+    cells = [(escape(row["text"]), _coloured(row["verdict"], row["verdict"])) for row in rows]
+    columns = (TableColumn("claim", wraps=True), TableColumn("verdict", wraps=True))
+    print_table(columns, cells, f"{len(rows)} claims of the paper")
+    told = ", ".join(f"{count} {_coloured(verdict, verdict)}" for verdict, count in counts.most_common())
+    out.print(f"\n{told}; {others} other findings.", highlight=False)
+    out.print(f"[dim]Differences and quotes: {escape(str(page))}, or --details.[/]", highlight=False)
 
 
 def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
@@ -159,8 +181,11 @@ def _print_aside(text: str) -> None:
 
 
 def _coloured(verdict: str, text: str) -> str:
-    colours = {"holds": "green", "contradicted": "red", "not resolved": "yellow"}
-    return f"[{colours.get(verdict, 'dim')}]{escape(text)}[/]"
+    from fedtide.studies import EQUIVALENT
+
+    colours = {"holds": "green", "contradicted": "red", EQUIVALENT: "cyan", "not resolved": "yellow"}
+    colour = next((colour for kind, colour in colours.items() if verdict.startswith(kind)), "dim")
+    return f"[{colour}]{escape(text)}[/]"
 
 
 # ---- `fedtide worlds` and `fedtide skies`: the paper's main comparisons in other worlds and under other skies, from runs
@@ -180,9 +205,9 @@ _seeds_option = click.option("--seeds", "-n", type=click.IntRange(1, 20), help="
 @options.style
 @options.as_json
 def worlds(**given: Any) -> None:
-    """Ask whether the paper's conclusions survive: its main comparisons with other data, radio or devices.
+    """Test whether the paper's conclusions hold with different data, radio or device models.
 
-    fedtide worlds --draw-only       the page and its figure, from the runs there are
+    fedtide worlds --draw-only       write the page and its figure from the stored runs
     fedtide worlds macro --seeds 8   more seeds of one world
     """
     from fedtide_lab.worlds.studies import WORLDS_SURVEY
@@ -200,10 +225,10 @@ def worlds(**given: Any) -> None:
 @options.style
 @options.as_json
 def skies(**given: Any) -> None:
-    """Ask which conclusions need Shannon's links: one federation under modems, interference, drives and satellites.
+    """Test which conclusions depend on Shannon's links: the same system with 5G modems, interference, measured links and satellites.
 
-    fedtide skies --draw-only        the page and its figure, from the runs there are
-    fedtide skies macro-nr cells     two skies; runs that results/worlds and results/league hold are not made again
+    fedtide skies --draw-only        write the page and its figure from the stored runs
+    fedtide skies macro-nr cells     two skies; runs stored in results/worlds and results/league are reused
     """
     from fedtide_lab.skies.page import SKIES_SURVEY
 
@@ -229,8 +254,8 @@ def _survey(
 
     style_named(style)  # before anything is run
     every = (*survey.worlds, *survey.arms)
-    wanted = _chosen_worlds(names, every, survey.called)
-    kept = _opened(store, to, survey.name)
+    wanted = chosen_worlds(names, every, survey.called)
+    kept = opened_store(store, to, survey.name)
     borrowed = [Store(store.parent / name) for name in survey.borrowed]
     failures: list[Outcome] = []
     if not draw_only:
@@ -255,7 +280,7 @@ def _survey(
     finish_study(failures)
 
 
-def _chosen_worlds(names: Sequence[str], worlds: Sequence[World], called: str = "world") -> list[World]:
+def chosen_worlds(names: Sequence[str], worlds: Sequence[_World], called: str = "world") -> list[_World]:
     """Return the worlds named, all of them if none is; raise for a name that is none."""
     known = {world.name: world for world in worlds}
     for name in names:
@@ -286,50 +311,63 @@ def _print_worlds(found: list[Any]) -> None:
 
 
 @command.command("league")
-@options.cli_argument("names", "[WORLD]...", "paper, macro, phones. Default: all.", nargs=-1)
+@options.cli_argument(
+    "names", "[WORLD]...", "paper, macro, phones, long, attacked, paper-codec, macro-codec. Default: all.", nargs=-1
+)
 @options.store_option("results/league")
 @options.out_option("Folder for the figures and the page league.md.", "to", default=Path("docs"))
 @click.option(
     "--rows",
     type=options.PATH,
-    help="A YAML file with methods of your own, which are tuned and ranked with the others.",
+    help="A YAML file with methods of your own, to be tuned and ranked with the others.",
 )
 @options.work_options
 @_draw_only_option
+@options.style
 @options.as_json
 def league(
-    names: tuple[str, ...], store: Path, to: Path, rows: Path | None, draw_only: bool, as_json: bool, **work: Any
+    names: tuple[str, ...],
+    store: Path,
+    to: Path,
+    rows: Path | None,
+    draw_only: bool,
+    style: str,
+    as_json: bool,
+    **work: Any,
 ) -> None:
-    """Ask which method to deploy: schedulers, servers, codecs and local methods, ranked with paired intervals.
+    """Rank schedulers, servers, codecs and local methods with paired intervals: which method should you deploy?
 
-    fedtide league --draw-only   the page and its figures, from the runs there are
-    fedtide league macro         one world; all three take one to two hours of two cores
+    fedtide league --draw-only   write the page and its figures from the stored runs
+    fedtide league macro         one world: about half an hour of two cores
 
     fedtide league paper --rows mine.yaml   with rows of your own, as in src/fedtide_lab/league/methods.yaml
 
-    Each method is tuned with the same number of runs on a seed of its own. Parts in files of your own are named as in any
-    experiment.
+    Each method is tuned with the same number of runs, on seeds and samples that do not rank it. Parts in files of your own are
+    named as in any experiment.
     """
+    from fedtide.plot import style_named
     from fedtide_lab.league import draw, page
     from fedtide_lab.league.methods import own_league_methods
-    from fedtide_lab.league.ranking import ranking_benchmark, ranking_stages
+    from fedtide_lab.league.ranking import ranking_benchmark, ranking_studies
     from fedtide_lab.league.tune import LEAGUE_WORLDS
 
-    wanted = _chosen_worlds(names, LEAGUE_WORLDS)
+    style_named(style)  # before anything is run
+    wanted = chosen_worlds(names, LEAGUE_WORLDS)
     own = own_league_methods(rows) if rows else ()
-    kept = _opened(store, to, "league")
+    kept = opened_store(store, to, "league")
     failures: list[Outcome] = []
     if not draw_only:
-        for stage, parts in ranking_stages(wanted, kept, own):
+        entries = _tuned(wanted, kept, own, work)
+        for stage, parts in ranking_studies(wanted, entries, kept):
             failures += do_study_runs(stage, parts, kept, **work)
-    ranked = [each for world in LEAGUE_WORLDS if (each := ranking_benchmark(world, kept, own)) is not None]
+    ranked = ranking_benchmark(LEAGUE_WORLDS, kept, own)
     if not ranked:
         raise FedtideError(f"{store} holds no run of the league; leave out --draw-only, or name another --store")
     tables = [table for table, _ in ranked]
     runs = {table.world.name: results for table, results in ranked}
     figures = to / "figures"
-    drawn = draw.draw_league_gains(tables, figures / "league") + draw.draw_league_curves(
-        tables, runs, figures / "league-curves"
+    drawn = draw.draw_league_gains(tables, figures / "league", style) + draw.draw_league_curves(
+        tables, runs, figures / "league-curves", style
     )
     links = [Path("figures/league.png"), Path("figures/league-curves.png")]
     page.write_league_page(to / "league.md", links, tables, runs, store)
@@ -340,6 +378,31 @@ def league(
     else:
         _league_print(tables)
     finish_study(failures)
+
+
+def _tuned(worlds: Sequence[Any], store: Store, own: Sequence[Any], work: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Tune the methods of the league under a progress bar."""
+    from fedtide.cli import study_progress
+    from fedtide_lab.league.tune import TUNING_RUNS, tuned_entries
+
+    total = TUNING_RUNS * sum(len(world.methods) + len(own) + 1 for world in worlds)
+    done = 0
+    faults: dict[str, str] = {}
+    with study_progress("tuning", total, total) as advance:
+
+        def on_done(outcome: Outcome) -> None:
+            nonlocal done
+            done += 1
+            advance(1, done, f"{outcome.run.label}, seed {outcome.run.experiment.seed}")
+
+        def on_fault(name: str, error: FedtideError) -> None:
+            faults[name] = str(error)
+
+        where = {name: work[name] for name in ("workers", "backend", "address")}
+        entries = tuned_entries(worlds, store, own, on_done=on_done, on_fault=on_fault, **where)
+    for name, reason in faults.items():
+        say(f"left out: {name}: {reason}")
+    return entries
 
 
 def _league_print(tables: list[Any], most: int = 10) -> None:
@@ -363,13 +426,13 @@ def _league_print(tables: list[Any], most: int = 10) -> None:
 
 
 @command.command("theory")
-@options.cli_argument("words", "[KEY=VALUE]...", "What differs from the default task.", nargs=-1)
-@options.out_option("A folder for theory.json and the figures.")
+@options.cli_argument("words", "[KEY=VALUE]...", "Keys that override the default task.", nargs=-1)
+@options.out_option("Output folder for theory.json and the figures.")
 @options.style
 @options.as_json
-@click.option("--keys", "show_keys", is_flag=True, help="List every key with its default, and stop.")
+@click.option("--keys", "show_keys", is_flag=True, help="List every key with its default and exit.")
 def theory(words: tuple[str, ...], folder: Path | None, style: str, as_json: bool, show_keys: bool) -> None:
-    """Evaluate Theorem 1: every constant and how it was obtained, the step-size condition, bound against measurement.
+    """Evaluate Theorem 1: its constants and how they were obtained, the step-size condition, and the bound beside measurements.
 
     fedtide theory task=softmax num_levels=8 --out theory
     """

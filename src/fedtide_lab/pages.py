@@ -97,9 +97,7 @@ def league_page(store: Store) -> str:
     families: list[Family] = []
     groups: list[dict[str, Any]] = []
     measures: tuple[str, ...] = ()
-    for number, (table, runs) in enumerate(
-        each for world in LEAGUE_WORLDS if (each := ranking_benchmark(world, store)) is not None
-    ):
+    for number, (table, runs) in enumerate(ranking_benchmark(LEAGUE_WORLDS, store)):
         names = [row.name for row in table.rows]
         family = Family(
             table.world.name,

@@ -1,8 +1,9 @@
 """Prose with numbers: Markdown templates whose places are filled from the stored runs, and what the pages share.
 
 `{key}` and `{key:+.3f}` are places; a page module computes the values. A comparison is written as its mean and interval, with
-"not resolved" where it is not; with a format, as its mean alone. `<!-- if: key = higher -->` states what the text after it
-stands on, by =, !=, > or <. A place without a value and a condition that does not follow from the runs are errors.
+"not resolved" or "no difference above" the margin where it is not resolved; with a format, as its mean alone.
+`<!-- if: key = higher -->` states what the text after it stands on, by =, !=, > or <. A place without a value and a condition
+that does not follow from the runs are errors.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from fedtide.config import nested_to_dotted
 from fedtide.core import write_output
 from fedtide.errors import FedtideError
-from fedtide.studies import Comparison
+from fedtide.studies import EQUIVALENT, Comparison
 
 _PLACE = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
 _CONDITION = re.compile(r"<!-- if: (.+?) (!=|=|>|<) (.+?) -->\s*")
@@ -79,8 +80,9 @@ def gain_words(found: Comparison | None) -> str:
 
 
 def resolved_prose(found: Comparison | None) -> str:
-    """Write a gain with its interval, and that it is not resolved where it is not."""
-    return gain_words(found) + ", not resolved" * (found is not None and found.verdict == "not resolved")
+    """Write a gain with its interval, and where it is not resolved, that it is not, or that no difference is above a margin."""
+    verdict = found.verdict if found is not None else ""
+    return gain_words(found) + f", {verdict}" * verdict.startswith(("not resolved", EQUIVALENT))
 
 
 def prose_sections(text: str) -> dict[str, str]:

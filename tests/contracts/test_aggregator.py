@@ -19,7 +19,13 @@ NAMES = [*builtin_parts("aggregator"), "with memory"]
 BY_SIGN = {"majority_vote"}  # declared: every element moves alike, whatever its size
 
 
-BY_COORDINATE = {"server_adam", "server_yogi", "fadas", "scaffold"}  # each parameter is moved by a measure of its own
+BY_COORDINATE = {
+    "server_adam",
+    "server_yogi",
+    "fadas",
+    "fedac",
+    "scaffold",
+}  # each parameter is moved by a measure of its own
 
 
 def make(name: str) -> Any:

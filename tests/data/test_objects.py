@@ -153,8 +153,8 @@ def test_it_can_be_simulated():
         ),
         (lambda: from_torchvision([(PIXELS[0], "cat")], [(PIXELS[0], 1)]), "labels are of type int, str: give whole"),
         (lambda: from_torchvision([(PIXELS[0], 1)], [(PIXELS[0], 1.7)]), "labels are of type float, int: give whole"),
-        (lambda: from_huggingface(3, 4), "train gives a int, not rows: hand over one split"),
-        (lambda: from_huggingface({"train": 1}, 4), "train gives a str, not rows: hand over one split"),
+        (lambda: from_huggingface(3, 4), "train gives a int, not rows: pass one split"),
+        (lambda: from_huggingface({"train": 1}, 4), "train gives a str, not rows: pass one split"),
         (
             lambda: from_huggingface(rows(slice(5)), rows(slice(5)), image="img"),
             "columns image, label, writer, and no 'img'",

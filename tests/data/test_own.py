@@ -101,7 +101,7 @@ def test_owners_are_numbered(owners):
         (arrays() | {"y_train": np.ones(8)}, r"labels float64\[8\]: give .* whole numbers"),
         (arrays() | {"x_test": BYTES[8:, :5]}, "give images of one shape"),
         (arrays() | {"x_test": BYTES[8:] / 255}, "test has float64 images and values of bytes: give uint8 images"),
-        (arrays(BYTES[:, :3, :4]), "say channels=first or last"),
+        (arrays(BYTES[:, :3, :4]), "set channels=first or last"),
         (arrays(np.full((12, 5, 5), np.nan)), "NaN or infinity"),
         (arrays(np.full((12, 5, 5), 1e300)), "NaN or infinity"),
         (arrays(owners=np.arange(7)), "for each of the 8 training samples"),

@@ -104,7 +104,7 @@ def test_what_is_drawn_does_not_depend_on_what_was_kept() -> None:
 
 def test_a_mean_that_is_nothing_beside_the_time() -> None:
     with pytest.raises(
-        FedtideError, match=r"mean_on=1e-20 and mean_off=1e-20 are nothing beside the time 1; raise them"
+        FedtideError, match=r"mean_on=1e-20 and mean_off=1e-20 are too small for the time 1; raise them"
     ):
         Markov(1e-20, 1e-20)(0, np.array([0]), np.array([1.0]))
 

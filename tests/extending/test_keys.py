@@ -32,9 +32,9 @@ class Mine:
 @pytest.mark.parametrize(
     ("key", "says"),
     [
-        ("radio.snr", r"is no key of an experiment: did you mean radio\.snr_db\?"),
-        ("zzz.qqq", r"is no key of an experiment: see `fedtide run --keys` and `fedtide parts channel`"),
-        ("radio", "is no key of an experiment"),
+        ("radio.snr", r"is not a key of an experiment: did you mean radio\.snr_db\?"),
+        ("zzz.qqq", r"is not a key of an experiment: see `fedtide run --keys` and `fedtide parts channel`"),
+        ("radio", "is not a key of an experiment"),
         ("run.cover", r"did you mean run\.coverage\?"),
         ("fleet.samples_per_job", "is filled in for a duration only; ask for another key"),
     ],

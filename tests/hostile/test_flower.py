@@ -34,10 +34,10 @@ from memory_grid import Federation, Node, terms
 
 from fedtide.cli.main import app
 from fedtide.deploy import apps, trace
-from fedtide.deploy.apps import _log_to, server_error
+from fedtide.deploy.log import logged_run, server_error
 from fedtide.deploy.protocol import TrainOrder, model_record
 from fedtide.deploy.replay import replay
-from fedtide.deploy.settings import _to_run_config, from_run_config
+from fedtide.deploy.settings import from_run_config, to_run_config
 from fedtide.engine.simulate import simulate
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.runs import is_complete, read_run
@@ -75,7 +75,7 @@ WORDS = [
     wrong(*DEMO, "framework=fedavg", says=f"synchronous of framework=fedavg {PLANNED}"),
     wrong(*DEMO, "timeline.name=synchronous", says=PLANNED),
     wrong(*DEMO, "timeline.name=sampled_staleness", says=PLANNED),
-    wrong(*DEMO, "timeline.name=own.py:ticks", says="there is no file"),
+    wrong(*DEMO, "timeline.name=own.py:ticks", says="not found in the working folder"),
     wrong(*DEMO, "framework=fedbuff", "policy.limit=2", "timeline.buffer_size=7", says="exceeds fleet.num_devices=6"),
     wrong(*DEMO, "fleet.interrupt=true", says="a node that trains reads no message"),
     wrong(*DEMO, "fleet.concurrency=7", says="fleet.concurrency=7 is more than the 6 devices"),
@@ -88,17 +88,22 @@ WORDS = [
     wrong(*DEMO, "--period", "nan", says="nan: it must be a finite number"),
     wrong(*DEMO, "--period", "inf", says="inf: it must be a finite number"),
     wrong(*DEMO, "policy.scheduler=nope", says="scheduler='nope' is not known"),
-    wrong(*DEMO, "policy.scheduler=nope.py:pick", says="there is no file"),
+    wrong(*DEMO, "policy.scheduler=nope.py:pick", says="not found in the working folder"),
     wrong(*DEMO, "policy.aggregator=averag_models", says="did you mean average_models"),
     wrong(*DEMO, "codec.name=nope", says="codec.name='nope' is not known"),
     wrong(*DEMO, "learning.model=nope", says="model='nope' is not known"),
-    wrong(*DEMO, "learning.model=nope.py:make", "learning.trainer=torch", says="there is no file|needs PyTorch"),
+    wrong(
+        *DEMO,
+        "learning.model=nope.py:make",
+        "learning.trainer=torch",
+        says="not found in the working folder|needs PyTorch",
+    ),
     wrong(*DEMO, "data.num_shards=3", says="more devices than shards"),
     wrong(*DEMO, "data.num_train=3", says="num_shards"),
-    wrong(*DEMO, "nosuch.yaml", says="there is no experiment file"),
+    wrong(*DEMO, "nosuch.yaml", says="experiment file not found"),
     wrong(*DEMO, "policy.limt=2", says="policy.limit"),
     wrong(*APP, "framework=fedavg", says=PLANNED),
-    wrong(*APP, "timeline.name=own.py:ticks", says="there is no file"),
+    wrong(*APP, "timeline.name=own.py:ticks", says="not found in the working folder"),
     wrong(*APP, "fleet.concurrency=41", says="fleet.concurrency=41 is more than the 40 devices"),
     wrong(*APP, "-s", "longest_wait=0", says="longest_wait=0"),
     wrong(*APP, "-s", "min_nodes=41", says="min_nodes=41 exceeds fleet.num_devices=40"),
@@ -126,7 +131,6 @@ WORDS = [
     wrong(*APP, "-s", "min_nodes.x=1", says="min_nodes"),
     wrong(*APP, "-s", "min_nodes={a: 1}", says="min_nodes"),
     wrong(*KEYS, "--host", "a" * 300, says="--host"),
-    wrong(*KEYS, "--host", "bücher.example", says="--host"),
     wrong(*KEYS, "--host", "a b", says="--host"),
     wrong(*KEYS, "--host", " ", says="--host"),
     wrong(*KEYS, "--days", "100000000", says="--days"),
@@ -168,7 +172,7 @@ WHAT_IF = [
     wrong("policy.limit=two", says="policy.limit"),
     wrong("policy.limt=2", says="policy.limit"),
     wrong("policy.scheduler=nope", says="scheduler='nope'"),
-    wrong("policy.scheduler=nope.py:x", says="there is no file"),
+    wrong("policy.scheduler=nope.py:x", says="not found in the working folder"),
     wrong("policy.scheduler={x: 1}", says="does not accept"),
     wrong("policy.age_base=.nan", says="age_base"),
     wrong("codec.name=nope", says="codec.name='nope'"),
@@ -549,7 +553,7 @@ def test_a_trace_that_cannot_be_read_is_not_damaged(run: Path, monkeypatch: pyte
     ],
 )
 def test_a_nodes_own_settings(config: dict[str, Any], says: str) -> None:
-    context = Context(1, 7, config, RecordDict(), _to_run_config(small()))
+    context = Context(1, 7, config, RecordDict(), to_run_config(small()))
     wanted = TrainOrder(device=0, version=1, nonce="n", learning_rate=0.05)
     order = Message(wanted.content(model=model_record(np.zeros(7850, np.float32))), 7, "train")
     order.metadata.__dict__["_message_id"] = "a"
@@ -573,7 +577,7 @@ def test_a_nodes_own_settings(config: dict[str, Any], says: str) -> None:
 )
 def test_a_run_configuration_that_is_none(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(FedtideError, match=says):
-        from_run_config({**_to_run_config(small()), **changes})
+        from_run_config({**to_run_config(small()), **changes})
 
 
 @pytest.mark.parametrize("name", [None, 5, "", "/", "a\0b"])
@@ -584,7 +588,7 @@ def test_a_run_folder_that_is_none(name: Any) -> None:
 
 def test_a_server_says_why_it_gave_up(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    run_config = {**_to_run_config(small({"timeline": {"name": "synchronous"}}))}
+    run_config = {**to_run_config(small({"timeline": {"name": "synchronous"}}))}
     context = Context(1, 7, {}, RecordDict(), {**run_config, "run-folder": str(folder)})
     with pytest.raises(FedtideError):
         apps._run_server(Federation(small(), folder).grid, context)  # type: ignore[arg-type]
@@ -592,8 +596,8 @@ def test_a_server_says_why_it_gave_up(tmp_path: Path) -> None:
     assert server_error(folder, (tmp_path / "run.log").stat().st_size) is None
     assert server_error(tmp_path / "nobody") is None
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match="cannot be written"):
-        _log_to(tmp_path / "file" / "run")
+    with pytest.raises(RunFolderError, match="cannot be written"), logged_run(tmp_path / "file" / "run"):
+        pass
 
 
 RUBBISH: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {

@@ -85,8 +85,8 @@ WORDS = [
     plan("data.folder=\u202egpj", says=r"U\+202E"),
     plan("data.folder=" + "x" * 20_000, says="20,000 characters"),
     plan("policy.scheduler=" + "x" * 600, says="500 characters at most"),
-    plan("policy.scheduler=" + "x/" * 150 + "y.py:f", says="there is no file"),
-    plan("policy.scheduler=" + "x" * 300 + ".py:f", says="there is no file"),
+    plan("policy.scheduler=" + "x/" * 150 + "y.py:f", says="not found in the working folder"),
+    plan("policy.scheduler=" + "x" * 300 + ".py:f", says="not found in the working folder"),
     plan("policy=", says="it is a group of keys"),
     plan("policy=[1]", says="it is a group of keys"),
     plan("polcy.limit=3", says="did you mean policy"),
@@ -234,8 +234,8 @@ def test_what_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (str(tmp_path), "Is a directory"),
         ("loop", "cannot be read"),
         ("x" * 300, "cannot be read"),
-        ("no\nwhere.yaml", r"no experiment file 'no\\nwhere.yaml'"),
-        ("nowhere.yaml", "there is no experiment file"),
+        ("no\nwhere.yaml", r"experiment file not found: 'no\\nwhere.yaml'"),
+        ("nowhere.yaml", "experiment file not found"),
         ("a\0b", "cannot be read"),
     ]:
         with pytest.raises(FedtideError, match=says) as caught:
@@ -255,10 +255,10 @@ class Rude:
 
 
 TREES: list[tuple[Any, str]] = [
-    (3, "3 is no experiment"),
-    (None, "None is no experiment"),
-    (["seed"], "is no experiment"),
-    (Rude(), "is no experiment"),
+    (3, "3 is not an experiment"),
+    (None, "None is not an experiment"),
+    (["seed"], "is not an experiment"),
+    (Rude(), "is not an experiment"),
     ({"policy": None}, "policy=None: it is a group of keys"),
     ({1: 2}, "the key 1 is not a word"),
     ({"policy": {None: 2}}, "policy: the key None is not a word"),

@@ -127,7 +127,7 @@ TRACKERS = [
     plan("tracker=[{name: 3}]", says="the name of a part"),
     run("tracker=[{name: tensorboard, logdirr: x}]", says="does not accept the arguments.*it takes logdir"),
     run("tracker=[mine.py:nosuch]", says="has no 'nosuch'"),
-    run("tracker=[nowhere.py:x]", says="there is no file"),
+    run("tracker=[nowhere.py:x]", says="not found in the working folder"),
     run("tracker=[mine.py:number]", says="tracks nothing"),
     run("tracker=[mine.py:first]", says=r"is called as \(record\)"),
 ]

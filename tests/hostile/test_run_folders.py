@@ -617,9 +617,9 @@ def trainer(**methods: Any) -> Any:
 DATA = small_dataset()
 ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"experiment": {"seed": -1}}, "seed=-1"),
-    ({"experiment": ["seed"]}, r"\['seed'\] is no experiment"),
-    ({"experiment": None}, "None is no experiment"),
-    ({"experiment": "file.yaml"}, "there is no experiment file"),
+    ({"experiment": ["seed"]}, r"\['seed'\] is not an experiment"),
+    ({"experiment": None}, "None is not an experiment"),
+    ({"experiment": "file.yaml"}, "experiment file not found"),
     ({"folder": 3}, "folder=3 names no folder"),
     ({"folder": ""}, "folder='' names no folder"),
     ({"folder": b"run"}, "names no folder"),

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -44,8 +45,8 @@ def test_report_writes_one_file(made_run: Callable[..., Path], tmp_path: Path) -
     [
         (["{no}"], 4, "there is no"),
         (["{empty}"], 4, "no run folder"),
-        (["{run}", "{empty}"], 4, "name one run, two runs, or a study"),
-        (["{run}", "{run}", "{run}"], 2, "3 runs"),
+        (["{run}", "{empty}"], 4, "name runs only, or one study"),
+        (["{run}"] * 33, 2, "33 runs"),
         (["{run}", "-o", "{empty}"], 2, "is a folder"),
         (["{run}", "-o", "{no}/page.html"], 4, "cannot be written"),
     ],
@@ -119,7 +120,7 @@ def test_the_page_follows(followed: Followed, made_run: Callable[..., Path], bro
     folder, made, _ = followed
     browser.get_log("browser")
     browser.get(f"http://127.0.0.1:{made.server_address[1]}/")
-    assert browser.find_element("id", "live").text == "following the run"
+    assert browser.find_element("id", "live").text == "following the run: aggregation 20 of 20"
     shutil.copy(made_run() / "model.npy", folder)
     browser.set_script_timeout(20)
     browser.execute_async_script(
@@ -128,7 +129,8 @@ def test_the_page_follows(followed: Followed, made_run: Callable[..., Path], bro
     )
     assert "aggregation 20," in browser.find_element("id", "now").text
     assert browser.find_element("css selector", "#run0 .facts").text.endswith("simulated · complete")
-    assert browser.find_element("css selector", "#run0 .numbers dt").text == "final test accuracy"
+    first = browser.find_element("css selector", "#run0 .numbers dt")
+    assert first.get_attribute("textContent") == "final test accuracy"
     assert not browser.get_log("browser")
 
 
@@ -144,7 +146,7 @@ def test_the_page_notices_that_a_run_was_stopped(followed: Followed, browser: An
         """const [done] = arguments, wait = () =>
         document.getElementById("live").textContent.startsWith("following") ? setTimeout(wait, 50) : done(); wait()"""
     )
-    assert browser.find_element("id", "live").text == "the run has stopped before its end"
+    assert browser.find_element("id", "live").text.startswith("the run has stopped before its end")
     assert facts.text.endswith("not complete, at time 5 T_max")
     browser.execute_script("window.asked = 0; window.fetch = () => { window.asked += 1; return Promise.reject(); }")
     browser.execute_async_script("setTimeout(arguments[0], 1700)")
@@ -255,17 +257,17 @@ def _live(*folders: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=60)
 
 
-def test_live_of_three_runs_is_refused(made_run: Callable[..., Path]) -> None:
-    done = _live(made_run(), made_run(), made_run())
+def test_live_of_too_many_runs_is_refused(made_run: Callable[..., Path]) -> None:
+    done = _live(*[made_run()] * 33)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "3 runs: a page shows one run, or two" in done.stderr
+    assert "33 runs: a page shows 1 to 32" in done.stderr
 
 
 def test_live_of_a_run_that_nobody_works_on_and_that_has_nothing_yet_is_refused(tmp_path: Path) -> None:
     RunFolder.open(tmp_path / "run", config.experiment({})).close()
     done = _live(tmp_path / "run")
     assert (done.returncode, done.stderr.count("\n")) == (4, 1)
-    assert "has no finished aggregation and nobody works on it" in done.stderr
+    assert "has no finished aggregation and no process is working on it" in done.stderr
 
 
 def test_live_of_what_cannot_be_shown_is_refused(made_run: Callable[..., Path], tmp_path: Path) -> None:
@@ -275,3 +277,36 @@ def test_live_of_what_cannot_be_shown_is_refused(made_run: Callable[..., Path], 
     done = _live(tmp_path / "run")
     assert (done.returncode, done.stderr.count("\n")) == (4, 1)
     assert "rounds.jsonl is damaged" in done.stderr
+
+
+def test_a_study_is_followed_to_its_end(tmp_path: Path, browser: Any) -> None:
+    """The page is loaded anew with every run, at the same address, and says how far the study is."""
+    from fedtide.pages.live import LivePages
+    from fedtide.pages.study import follow_study
+    from fedtide.studies.store import Store
+    from stored import put, two_variants
+
+    study, store = two_variants(), Store(tmp_path / "results")
+    *early, last = study.runs
+    for run in early:
+        put(store, run, "avx2")
+    made = _server([tmp_path], 0, LivePages(*follow_study(study, store.folder)))
+    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        browser.get_log("browser")
+        browser.get(f"http://127.0.0.1:{made.server_address[1]}/#x=bits")
+        assert browser.find_element("id", "live").text == "following the study: 5 of 6 runs"
+        put(Store(store.folder), last, "avx2")
+        deadline = time.monotonic() + 30
+        said = "return (document.getElementById('live') || {}).textContent"  # the page may just be loading anew
+        while browser.execute_script(said) != "the study is complete":
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert browser.current_url.endswith("#x=bits")
+        assert browser.find_element("id", "x").get_attribute("value") == "bits"
+        assert not browser.get_log("browser")
+    finally:
+        made.shutdown()
+        thread.join()
+        made.server_close()

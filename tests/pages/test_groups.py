@@ -88,7 +88,7 @@ def test_the_page_shows_cells_and_interference(
     assert orders[0] == "by cell"
     assert "7 cells" in page.find_element("css selector", ".facts").text
     heads, *rows = page.execute_script(
-        "return [...document.querySelectorAll('.detail table tr')].map(row => [...row.cells].map(cell => cell.textContent))"
+        "return [...document.querySelectorAll('#run0 .detail table tr')].map(row => [...row.cells].map(cell => cell.textContent))"
     )
     assert heads[-2:] == ["cell", "I/N, dB"]
     assert [int(row[-2]) for row in rows] == list(each.cell)
@@ -97,7 +97,7 @@ def test_the_page_shows_cells_and_interference(
     legend = page.execute_script("return document.querySelector('#run0').textContent")
     assert "interference over noise" in legend
     assert page.execute_script("return document.documentElement.scrollWidth") <= width
-    tall = "return [...document.querySelectorAll('#run0 figure canvas')].map(each => each.clientHeight)"
+    tall = "return [...document.querySelectorAll('#run0 figure > canvas')].map(each => each.clientHeight)"
     grouped = page.execute_script(tall)
     page.execute_script(
         "const s = document.querySelector('#order'); s.value = 'speed'; s.dispatchEvent(new Event('change'))"

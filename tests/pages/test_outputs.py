@@ -98,14 +98,14 @@ def test_a_figure_replaces_nothing_but_a_figure(tmp_path: Path) -> None:
     with figure_style("screen"):
         from matplotlib.figure import Figure
 
-        with pytest.raises(FedtideError, match=r"mine\.png is there and is not a figure \(PNG\)"):
+        with pytest.raises(FedtideError, match=r"mine\.png exists and is not a figure \(PNG\)"):
             save_figure(Figure(), tmp_path / "mine")
         assert [each.name for each in tmp_path.iterdir()] == ["mine.png"], "none is written if one cannot be"
         (tmp_path / "mine.png").unlink()
         assert len(save_figure(Figure(), tmp_path / "mine")) == len(save_figure(Figure(), tmp_path / "mine")) == 3
 
 
-@pytest.mark.parametrize("name", ["paper", "worlds", "skies", "league"])
+@pytest.mark.parametrize("name", ["paper", "worlds", "skies", "league", "oracle"])
 def test_a_page_of_results_replaces_nothing_but_itself(name: str, tmp_path: Path) -> None:
     """The pages in the repository are recognised; a user's notes of the same name are kept."""
     kind = rf"# .*fedtide {name}".encode()

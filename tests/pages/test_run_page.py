@@ -136,7 +136,7 @@ def test_two_runs_on_the_same_clock(made_run: Callable[..., Path], opened: Calla
     page = opened(run_page([one, other]), "#t=7")
     _check(page, _rounds(one)[6], 0)
     _check(page, _rounds(other)[6], 1)
-    assert "policy.scheduler" in page.find_element("css selector", "#main").text
+    assert "policy.scheduler" in page.find_element("id", "settings").text
 
 
 def test_two_timelines_on_the_same_clock(made_run: Callable[..., Path], opened: Callable[..., Any]) -> None:
@@ -153,7 +153,10 @@ def test_two_timelines_on_the_same_clock(made_run: Callable[..., Path], opened: 
 def test_a_deployment(whole: bool, deployed_run: Callable[[bool], Path], opened: Callable[..., Any]) -> None:
     folder = deployed_run(whole)
     page = opened(run_page([folder]), "#t=2")
-    assert "real devices" in page.find_element("id", "run0").text
+    text = page.find_element("id", "run0").text
+    assert "real devices" in text
+    assert "replies refused" in text
+    assert "nodes with a seat" in text
     said = _now(page)
     each = _rounds(folder)[1]
     assert said.startswith(f"aggregation 2, time {each.time:g} s: ")
@@ -244,12 +247,15 @@ def test_nothing_sticks_out_and_everything_has_a_name(
 def test_words_can_be_read(theme: str, made_run: Callable[..., Path], opened: Callable[..., Any]) -> None:
     page = opened(run_page([made_run()]))
     page.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
-    names = ["paper", "panel", "ink", "soft", "accent", "good", "bad", "c0", "c1", "c2", "c3", "c4", "c5", "c7"]
+    marks = ["up", "drop", "lost", "noise", "mark"]  # what a colour means is one thing: no two are alike
+    names = ["paper", "panel", "ink", "soft", "accent", "good", "bad", "train", "wait", "away", *marks]
     shades = {name: page.execute_script("return fedtide.css(`--${arguments[0]}`)", name) for name in names}
-    for name, shade in shades.items():
-        least = 3.0 if name.startswith("c") else 4.5  # lines, and words
-        if name not in ("paper", "panel"):
-            assert _contrast(shade, shades["paper"]) >= least, name
+    for name in set(names) - {"paper", "panel", "train", "wait", "away"}:
+        assert _contrast(shades[name], shades["paper"]) >= (3.0 if name in marks else 4.5), name
+    runs = page.execute_script("return fedtide.data.runs.map(run => run.line[arguments[0]])", theme)
+    assert all(_contrast(shade, shades["paper"]) >= 3.0 for shade in runs)
+    meanings = [shades[name] for name in ("up", "drop", "lost", "noise", "train", "wait", "away")] + runs
+    assert len(set(meanings)) == len(meanings)
 
 
 def _contrast(one: str, other: str) -> float:
@@ -262,11 +268,11 @@ def _contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_without_scripts_there_is_a_still_picture(made_run: Callable[..., Path]) -> None:
+def test_without_scripts_there_are_the_finding_the_numbers_and_the_settings(made_run: Callable[..., Path]) -> None:
     made = run_page([made_run()])
-    still = made[made.index("<noscript>") : made.index("</noscript>")]
-    assert "<svg" in still
-    assert "<polyline" in still
+    body = made[made.index("<body>") : made.index("<script")]
+    for words in ("test accuracy after 5 T_max", "bits sent", "All settings", "learning.local_epochs"):
+        assert words in body
     assert "style=" not in made.split('id="data"')[0].split("</style>")[-1]  # the policy would refuse it
 
 
@@ -296,7 +302,7 @@ def test_settings_are_listed_key_by_key(made_run: Callable[..., Path]) -> None:
     assert "<code>radio.channel.k_factor</code></td>" in made
     assert '<code>radio.channel</code></td><td class="words"><bdi>rician</bdi></td>' in made
     both = run_page([made_run(), made_run(policy={"scheduler": "random"})])
-    told = both[both.index('id="settings"') : both.index("</section>", both.index('id="settings"'))]
+    told = both[both.index('id="settings"') : both.index("</details>", both.index('id="settings"'))]
     assert told.count("<code>") == 1
     assert "<code>policy.scheduler</code>" in told
 
@@ -346,7 +352,7 @@ def test_all_panels_have_the_same_clock(made_run: Callable[..., Path], opened: C
     const [span] = arguments, chosen = document.getElementById("span"), dark = fedtide.css("--mark");
     chosen.value = span; chosen.dispatchEvent(new Event("change"));
     const wanted = [1, 3, 5].map(at => parseInt(dark.slice(at, at + 2), 16));
-    return [...document.querySelectorAll("#run0 > .panel canvas:not(.gradient)")].map(canvas => {
+    return [...document.querySelectorAll("#curves canvas, #run0 > .panel canvas:not(.gradient)")].map(canvas => {
       const copy = new OffscreenCanvas(canvas.width - 250, 90).getContext("2d", {willReadFrequently: true});
       copy.drawImage(canvas, 0, 0);
       const {data, width} = copy.getImageData(0, 0, canvas.width - 250, 90), counts = [];

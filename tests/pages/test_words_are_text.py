@@ -155,7 +155,7 @@ def test_run_pages(made_run: Callable[..., Path], tmp_path: Path, opened: Callab
     assert page.execute_script("return document.querySelectorAll('img').length") == 0
     assert page.execute_script("return document.querySelectorAll('script').length") == 3
     assert "onerror=alert(1)" in page.find_element("id", "run0").text
-    assert "onerror=alert(1)" in page.find_element("css selector", ".settings").text
+    assert "onerror=alert(1)" in page.find_element("css selector", ".settings").get_attribute("textContent")
 
 
 @pytest.mark.parametrize("handed", [{HOSTILE: 1}, 5, HOSTILE])

@@ -8,7 +8,7 @@ import pytest
 
 from fedtide.studies.results import COLUMNS, RunResult
 from fedtide.studies.table import table_effect
-from fedtide_lab.paper.claims import Check, Claim, Finding, decide_claim
+from fedtide_lab.paper.claims import Check, Claim, Finding, adjusted_p_values, decide_claim
 from fedtide_lab.paper.figures import FIGURES, figure_study
 from fedtide_lab.paper.page import _anchor
 from fedtide_lab.paper.reproduce import claims_rows, difference_words, in_words, observed_rows
@@ -168,15 +168,66 @@ def test_what_the_paper_does_not_say_is_no_claim():
         ([0.9, 0.91, 0.92], [0.8, 0.81, 0.83], "holds"),
         ([0.8, 0.81, 0.83], [0.9, 0.91, 0.92], "contradicted"),
         ([0.9, 0.7, 0.8], [0.8, 0.81, 0.8], "not resolved"),
-        ([0.9, 0.7], [0.9, 0.7], "not resolved"),
         ([0.9], [0.1], "not resolved"),
     ],
 )
 def test_verdicts(a, b, verdict):
     results = {"R": {"a": runs(a), "b": runs(b)}}
     assert decide_claim(claim(), results).verdict == verdict
+    assert (decide_claim(claim(), results).p_value <= 0.05) == (verdict in ("holds", "contradicted"))
     flipped = {"holds": "contradicted", "contradicted": "holds"}.get(verdict, verdict)
     assert decide_claim(claim(metric="mean_train_loss", lower_is_better=True), results).verdict == flipped
+
+
+@pytest.mark.parametrize(
+    ("groups", "verdict"),
+    [
+        ([["near a"]], "no difference above 0.01"),
+        ([["a a"]], "no difference above 0.01"),  # the same on every seed
+        ([["near a", "a near"]], "no difference above 0.01"),
+        ([["near a", "above a"]], "no difference above 0.01"),  # one is resolved, and small
+        ([["near a", "far a"]], "not resolved"),  # one is not small
+        ([["above a"]], "holds"),  # however small it is
+        ([["a above"]], "contradicted"),
+        ([["near a"], ["a near"]], "no difference above 0.01"),
+        (
+            [["near a"], ["a far"]],
+            "not resolved",
+        ),  # the best way in which it may hold is no difference, the other is one
+        ([["near a", "a missing"]], "runs missing"),
+    ],
+)
+def test_a_claim_may_be_about_no_difference_above_the_margin(groups: list[list[str]], verdict: str) -> None:
+    level = np.array([0.5, 0.52, 0.54, 0.5])
+    curves = {"a": 0.0, "near": np.array([2, -2, 1, -1]) / 1000, "above": np.array([4, 5, 4, 5]) / 1000, "far": 0.05}
+    results = {"R": {name: runs(level + change) for name, change in curves.items()}}
+    checks = [tuple(Check("R", *words.split()) for words in group) for group in groups]
+    found = decide_claim(Claim("c", "text", checks[0], tuple(checks[1:])), results)
+    assert found.verdict == verdict
+    assert found.seeds_needed is None or verdict == "not resolved"
+    assert (found.p_value <= 0.05) == (verdict in ("holds", "contradicted"))
+
+
+def test_p_values_are_adjusted_for_the_number_of_claims() -> None:
+    found = adjusted_p_values([0.01, 0.04, 0.03, 0.005])
+    assert found["Holm"] == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert found["Benjamini-Hochberg"] == pytest.approx([0.02, 0.04, 0.04, 0.02])
+    assert adjusted_p_values([]) == {"Holm": [], "Benjamini-Hochberg": []}
+
+
+def test_a_metric_without_a_margin_is_not_asked_for_equivalence() -> None:
+    results = {"R": {"a": runs([0.9, 0.7]), "b": runs([0.9, 0.7])}}
+    assert decide_claim(claim(), results).verdict == "no difference above 0.01"
+    assert decide_claim(claim(metric="mean_train_loss"), results).verdict == "not resolved"
+
+
+def test_the_seeds_of_a_claim_count_what_no_difference_still_needs() -> None:
+    """A comparison within the margin is not resolved: the claim waits for it."""
+    level, near = np.array([0.5, 0.52, 0.54, 0.5]), np.array([3, -2, 2, -1]) / 1000
+    results = {"R": {"a": runs(level), "near": runs(level + near), "far": runs(level + 0.05)}}
+    found = decide_claim(Claim("c", "text", (Check("R", "near", "a"), Check("R", "far", "a"))), results)
+    assert (found.verdict, found.weakest.answer()) == ("not resolved", "no difference above 0.01")
+    assert (found.seeds_needed or 0) > 4
 
 
 def test_a_claim_holds_only_if_all_its_comparisons_do():

@@ -13,13 +13,15 @@ from fedtide_lab.prose import fill_prose, prose_findings, prose_sections, prose_
 
 GAIN = paired_difference([0.5, 0.6, 0.7], [0.4, 0.49, 0.61])
 OPEN = paired_difference([0.5, 0.6, 0.7], [0.4, 0.9, 0.5])
-VALUES = {"a over b": GAIN, "a over c": OPEN, "winner": "a", "target": 0.65}
+SAME = paired_difference([0.5, 0.6, 0.7], [0.501, 0.6, 0.699], margin=0.01)
+VALUES = {"a over b": GAIN, "a over c": OPEN, "a over d": SAME, "winner": "a", "target": 0.65}
 
 
 def test_places_are_filled() -> None:
     text = "<!-- if: winner = a --><!-- if: a over b = higher -->\n`{winner}` gains {a over b:+.2f} at {target:g}: {a over b}"
     assert fill_prose(text, VALUES, "f") == f"`a` gains +0.10 at 0.65: +0.100 ({GAIN.low:+.3f} to {GAIN.high:+.3f})"
     assert fill_prose("{a over c}", VALUES, "f").endswith(", not resolved")
+    assert fill_prose("{a over d}", VALUES, "f").endswith(", no difference above 0.01")
 
 
 @pytest.mark.parametrize(

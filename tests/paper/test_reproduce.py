@@ -86,7 +86,11 @@ def test_the_page_shows_whole_figures_and_says_what_is_missing(tmp_path):
         assert each.reading in written
     for ours in OBSERVATIONS:
         assert written.count(f"**{ours.text}.** {ours.reading}") == 1
-    shown = " ".join(found.stdout.split())
+    assert f"{len(CLAIMS)} claims of the paper" in found.stdout
+    assert len(found.stdout.splitlines()) < 60  # a summary, which says where the rest is
+    assert "paper.md, or --details" in " ".join(found.stdout.split())
+    words = ["paper", "claims", "--details", "--store", str(tmp_path / "store"), "--out", str(tmp_path / "docs")]
+    shown = " ".join(CliRunner().invoke(app, words).stdout.split())
     assert all(f'"{each.quote}" ({each.section})' in shown and each.reading in shown for each in CLAIMS)
     assert all(ours.text in shown and ours.reading in shown for ours in OBSERVATIONS)
     assert not (tmp_path / "docs" / "figures" / "paper-schedulers.png").exists()
@@ -128,7 +132,7 @@ def page_of(seeds: str) -> str:
 
 @pytest.mark.parametrize("words", [["paper", "claims"], ["paper", "claims", "--quick"], ["paper", "--draw-only"]])
 def test_a_good_page_is_not_overwritten_by_one_of_missing_runs(tmp_path, monkeypatch, words):
-    monkeypatch.setattr(reproduce, "draw_reproduced", lambda names, results, folder, say, style: folder.mkdir() or {})
+    monkeypatch.setattr(reproduce, "draw_reproduced", lambda names, results, folder, *_: folder.mkdir() or {})
     page = tmp_path / "docs" / "paper.md"
     page.parent.mkdir()
     page.write_text(page_of("3 to 5"))

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from fedtide.schedule.baselines import MaxLoss, Oort
+from fedtide.schedule.baselines import MaxLoss, Oort, Pisces
 from fedtide.schedule.schedulers import schedule_by_weight
 from fedtide.types import Candidates
 from helpers import make_candidates
@@ -124,3 +124,54 @@ def test_oort_fills_what_it_may_whoever_is_new(known: int, limit: int) -> None:
     for seed in range(20):
         picked, _ = Oort()({"last": last.copy()}, rows_of([0.0] * 6, tick=3), limit, RNG(seed))
         assert len(set(picked.tolist())) == limit
+
+
+def test_pisces_exploits_as_in_the_paper() -> None:
+    scheduler, rng = Pisces(staleness=0.7, explore=0.0, explore_least=0.0), RNG(4)
+    memory = scheduler.init(8)
+    memory["picked"][:] = True
+    for tick in range(1, 30):
+        loss, samples, age = rng.uniform(0, 3, 8), rng.integers(1, 9, 8), rng.integers(0, 6, 8)
+        rows = rows_of(loss.tolist(), samples.tolist(), tick, age.tolist())
+        picked, memory = scheduler(memory, rows, 3, rng)
+        utility = [n * f / (a + 1) ** 0.7 for n, f, a in zip(samples, loss, age, strict=True)]
+        assert picked.tolist() == sorted(range(8), key=lambda k: -utility[k])[:3]
+
+
+def test_pisces_explores_by_a_share_that_falls() -> None:
+    scheduler, rng, times = Pisces(explore=0.8, explore_least=0.2, decay=0.5), RNG(0), 4000
+    rows = rows_of([1.0] * 8)
+    known = np.arange(8) < 4
+    for tick, share in ((1, 0.8), (2, 0.4), (9, 0.2)):
+        fresh = 0
+        for _ in range(times):
+            memory = {**scheduler.init(8), "picked": known.copy()}
+            picked, memory = scheduler(memory, rows._replace(tick=tick), 4, rng)
+            assert len({*picked.tolist()}) == 4
+            fresh += int((picked >= 4).sum())
+        assert fresh / times == pytest.approx(4 * share, abs=0.08)
+        assert memory["picked"].sum() == 4 + (picked >= 4).sum()
+
+
+def test_pisces_excludes_a_device_after_its_losses_were_odd_so_many_times() -> None:
+    scheduler, rng = Pisces(credit=2, radius=0.5, limit=4, explore=0.0, explore_least=0.0), RNG(0)
+    memory = scheduler.init(6)
+    memory["picked"][:] = True
+    rows = rows_of([1.0, 1.3, 9.0, 1.6, 0.9, 2.0])  # 2.0 is near 1.6, which is near others
+    chosen = []
+    for _ in range(3):
+        picked, memory = scheduler(memory, rows, 4, rng)
+        chosen.append(2 in picked)
+    assert chosen == [True, False, False]
+    assert memory["outlying"].tolist() == [0, 0, 3, 0, 0, 0]
+    everyone, _ = Pisces(explore=0.0, explore_least=0.0)(memory, rows, 4, rng)
+    assert 2 in everyone
+    few, after = scheduler(memory, rows_of([9.0, 1.0, 1.0]), 3, rng)  # the engine asks for 3 of 3; too few to judge
+    assert sorted(few.tolist()) == [0, 1]
+    assert after["outlying"].tolist() == [0, 0, 3, 0, 0, 0]
+
+
+def test_a_cluster_of_losses_has_half_of_the_limit_or_more() -> None:
+    scheduler = Pisces(credit=1, radius=0.5, limit=5)
+    _, memory = scheduler(scheduler.init(5), rows_of([1.0, 1.0, 1.0, 5.0, 5.0]), 5, RNG(0))
+    assert memory["outlying"].tolist() == [0, 0, 0, 1, 1]

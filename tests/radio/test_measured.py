@@ -122,7 +122,7 @@ def test_a_second_is_known_or_near_one_that_is(tmp_path_factory: pytest.TempPath
         (drive_test([(0, "3"), (30, "4")]), {"min_seconds": 31}, "has an SNR for min_seconds=31; name longer ones, or lower it"),
         (drive_test([(0, "-"), (30, "-")]), {"min_seconds": 0}, "no drive test of .* has an SNR for min_seconds=0"),
         (drive_test([(0, "3"), (30, "4")]), {"gaps": "refuse"}, "has no SNR for 29 s from 1 s on, max_gap=5; raise it, or"),
-        (drive_test([(0, "3"), (30, "4")]), {"state": "driving"}, "lies in a folder named 'driving'; make one, or say state: any"),
+        (drive_test([(0, "3"), (30, "4")]), {"state": "driving"}, "lies in a folder named 'driving'; make one, or set state: any"),
         ("", {}, "has no column 'Timestamp', only none"),
     ],
 )  # fmt: skip
@@ -141,7 +141,7 @@ def test_folders_and_archives_that_hold_nothing(tmp_path: Path, kind: Callable[.
         kind(tmp_path / "nowhere.csv")
     broken = written(tmp_path / "broken.zip", "no archive")
     with pytest.raises(
-        DataError, match=r"the archive .*broken.zip cannot be read .*; pack it anew, or name its folder"
+        DataError, match=r"the archive .*broken.zip cannot be read .*; pack it again, or name its folder"
     ):
         kind(broken)
 
@@ -248,9 +248,9 @@ def test_capacity_of_a_packet_trace(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "more", "says"),
     [
-        ("1\n2.5\n", {}, "line 2: '2.5' is no whole number of ms"),
-        ("1\n-2\n", {}, "line 2: '-2' is no whole number of ms"),
-        ("1\n99999999999999999999\n", {}, "line 2: '99999999999999999999' is no whole number of ms"),
+        ("1\n2.5\n", {}, "line 2: '2.5' is not a whole number of ms"),
+        ("1\n-2\n", {}, "line 2: '-2' is not a whole number of ms"),
+        ("1\n99999999999999999999\n", {}, "line 2: '99999999999999999999' is not a whole number of ms"),
         ("5\n3\n", {}, "line 2: 3 ms comes after 5 ms; sort the lines by time"),
         ("0\n0\n", {}, "ends at 0 ms; it needs lines with the ms"),
         ("", {}, "ends at 0 ms"),

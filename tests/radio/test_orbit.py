@@ -254,7 +254,7 @@ def test_held_links_are_those_of_the_last_pass() -> None:
         ({"walker": "80: 40/5/5"}, "phasing f=5 is not below the 5 planes; give 0 to 4"),
         ({"walker": "190: 40/5/1"}, "inclination 190 is not from 0 to 180 degrees"),
         ({"walker": "80: 40/0/0"}, "40 satellites do not fill 0 planes"),
-        ({"walker": "forty"}, "is no constellation; write i: t/p/f as in '80: 40/5/1'"),
+        ({"walker": "forty"}, "is not a constellation; write i: t/p/f as in '80: 40/5/1'"),
         ({"walker": "80: 20/5/1"}, "has 20 satellites for fleet.num_devices=40: a device is a satellite"),
         ({"stations": [[91.0, 0.0]]}, "station [91, 0] is not on Earth: give latitudes from -90 to 90"),
         ({"stations": [[0.0, 361.0]]}, "station [0, 361] is not on Earth"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedtide.plot.charts import _MARKS, TINTS, ForestRow, draw_forest
 from fedtide.plot.style import (
     ALIASES,
     COLOURS,
@@ -19,6 +21,7 @@ from fedtide.plot.style import (
     _spare_style,
     line_styles,
 )
+from fedtide.studies.statistics import EQUIVALENT, paired_difference
 from fedtide_lab.paper.figures import FIGURES
 from fedtide_lab.worlds.studies import CURVES
 
@@ -77,7 +80,7 @@ def test_every_name_has_a_look_of_its_own() -> None:
     assert len(set(LINE_STYLES.values())) == len(LINE_STYLES)
     assert set(ALIASES.values()) <= LINE_STYLES.keys()
     for look in LINE_STYLES.values():  # on white paper
-        assert lab(look.colour, np.eye(3))[0] < 80
+        assert 1.05 / (float((GREY @ linear(look.colour))[0]) + 0.05) >= 3, look  # WCAG 2.2, 1.4.11
         assert len(look.dash) % 2 == 0
 
 
@@ -121,3 +124,21 @@ def test_it_is_pure_data() -> None:
     code = "import sys, fedtide.plot.style; sys.exit('matplotlib' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert len(COLOURS) == len(set(COLOURS))
+
+
+def test_verdicts_are_told_apart_by_colour_and_by_shape(tmp_path: Path) -> None:
+    assert set(_MARKS) <= set(TINTS)
+    assert EQUIVALENT in _MARKS
+    assert len(set(_MARKS.values())) == len({TINTS[kind] for kind in _MARKS}) == 4
+    for one, other in combinations([LineStyle(TINTS[kind]) for kind in _MARKS], 2):
+        assert distance(one, other, np.eye(3)) >= CLEAR
+        assert distance(one, other, DEUTERANOPIA) >= CLOSE
+    for kind in _MARKS:
+        luminance = float((GREY @ linear(TINTS[kind]))[0])
+        assert 1.05 / (luminance + 0.05) >= 3, kind  # on white paper
+    verdicts = ("not resolved", f"{EQUIVALENT} 0.01", "holds")
+    rows = [ForestRow(verdict, paired_difference([0.1, 0.2], [0.1, 0.1]), verdict) for verdict in verdicts]
+    draw_forest({"difference": rows}, tmp_path / "forest")
+    drawn = (tmp_path / "forest.svg").read_text().lower()
+    assert all(TINTS[kind].lower() in drawn for kind in ("holds", EQUIVALENT, "not resolved"))
+    assert TINTS["contradicted"].lower() not in drawn

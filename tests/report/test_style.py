@@ -16,11 +16,11 @@ from fedtide.cli.main import app
 from fedtide.config import dump, experiment
 from fedtide.errors import FedtideError
 from fedtide.plot import figure as figures
-from fedtide.plot.charts import CURVE_POINTS, evenly_on_chart
+from fedtide.plot.charts import CURVE_POINTS, ForestRow, draw_forest, evenly_on_chart
 from fedtide.plot.figure import figure_style, new_figure, save_figure
-from fedtide.plot.style import STYLES, style_named
+from fedtide.plot.style import LINE_STYLES, STYLES, style_named
 from fedtide.studies.results import RunResult
-from fedtide.studies.statistics import _smoothed, curves_zigzag
+from fedtide.studies.statistics import _smoothed, curves_zigzag, paired_difference
 from fedtide.studies.store import Store
 from fedtide_lab.paper import draw
 from fedtide_lab.paper.claims import decide_claim
@@ -210,5 +210,70 @@ def test_other_drawings_for_print(tmp_path: Path) -> None:
     draw.draw_verdicts([decide_claim(claim, results) for claim in CLAIMS], tmp_path / "verdicts", "ieee")
     draw._draw_effects(FIGURES["schedulers"], results["schedulers"], tmp_path / "effects", "ieee")
     made = sorted(tmp_path.glob("*.pdf"))
-    assert len(made) == 5
+    assert len(made) == 6  # the verdicts take two pages
     assert all("Type3" not in fonts(path) for path in made)
+
+
+@pytest.mark.parametrize("style", ["screen", "ieee", "nature"])
+def test_no_curve_leaves_its_axis_and_intervals_stand_apart(style: str, curves: Any, drawn: list[Any]) -> None:
+    draw.draw_figure(FIGURES["schedulers"], curves, Path("none"), style)
+    draw.draw_difference(FIGURES["schedulers"], curves, Path("none"), style)
+    for page in drawn:
+        for panel in page.axes:
+            low, high = panel.get_ylim()
+            ends = [line for line in panel.lines if line.get_label() == "_end"]
+            lines = [line for line in panel.lines if len(line.get_xdata()) > 2]
+            assert lines
+            assert ends
+            for line in lines:
+                assert low <= np.min(line.get_ydata()) <= np.max(line.get_ydata()) <= high
+            strip = next(patch for patch in panel.patches if patch.get_label() == "_strip")
+            left = strip.get_extents().transformed(panel.transData.inverted()).x0
+            assert max(np.max(line.get_xdata()) for line in lines) <= left  # no curve in the strip,
+            assert min(np.min(line.get_xdata()) for line in ends) >= left  # and no interval among the curves
+            assert "95 %" in [text.get_text() for text in panel.texts]
+
+
+@pytest.mark.parametrize("style", ["ieee", "nature"])
+def test_letters_can_be_read_in_a_column_and_figures_fit_a_page(style: str, curves: Any, drawn: list[Any]) -> None:
+    draw.draw_figure(FIGURES["schedulers"], curves, Path("none"), style)
+    draw.draw_resources(FIGURES["schedulers"], curves, Path("none"), style)
+    for page in drawn:
+        page.canvas.draw()
+        width, height = page.get_size_inches()
+        assert height <= figures.PAGE_INCHES
+        for text in page.findobj(lambda each: hasattr(each, "get_fontsize") and each.get_text().strip()):
+            assert text.get_fontsize() * 8.5 / 2.54 / width >= 6.5, text.get_text()
+
+
+def test_a_forest_goes_on_on_a_second_page(tmp_path: Path) -> None:
+    row = ForestRow(
+        "a claim whose text takes more than one line of the figure", paired_difference([0.2, 0.3], [0.1, 0.1])
+    )
+    paths = draw_forest({"difference": [row] * 60}, tmp_path / "many", "ieee")
+    assert {path.stem for path in paths} >= {"many", "many-2"}
+    assert len(draw_forest({"difference": [row] * 3}, tmp_path / "few", "ieee")) == 3
+
+
+def test_a_study_has_a_panel_for_each_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedtide.studies import plot
+    from fedtide.studies.spec import cross_study
+
+    axes = {"policy.scheduler": ["proposed", "random"], "data.partition": ["iid", "shards"], "policy.limit": [2, 8]}
+    made = cross_study("s", {}, axes, {}, [0, 1])
+    results = {label: {seed: jagged(0.5, seed) for seed in range(2)} for label in made.labels}
+    found: list[Any] = []
+    monkeypatch.setattr(plot, "save_figure", lambda figure, stem: found.append(figure) or [])
+    plot.draw_study(made, results, tmp_path / "s", "test_accuracy", "time")
+    panels = found[0].axes
+    assert [panel.get_title() for panel in panels] == [
+        "i.i.d., R=2",
+        "i.i.d., R=8",
+        "non-i.i.d., R=2",
+        "non-i.i.d., R=8",
+    ]
+    names = [text.get_text() for text in found[0].legends[0].get_texts()]
+    assert names == ["proposed (2)", "random (2)"]
+    assert {line.get_color() for line in panels[0].lines if line.get_label() in names} == {
+        LINE_STYLES["proposed"].colour, LINE_STYLES["random"].colour
+    }  # fmt: skip

@@ -10,6 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from fedtide.cli.main import app
+from fedtide.errors import FedtideError
 from fedtide.learning.native import isas
 from fedtide.studies import instruction_paths as studies_paths
 from fedtide.studies.instruction_paths import plan_paths
@@ -106,9 +107,22 @@ def test_a_study_begun_elsewhere_is_completed_without_mixed_pairs(tmp_path):
     before = {path: path.stat().st_mtime_ns for path in store.folder.glob("*.gz")}
     assert CliRunner().invoke(app, [*words, "--isa-redo"]).exit_code == 0
     assert {path: path.stat().st_mtime_ns for path in store.folder.glob("*.gz")} == before
-    refused = CliRunner().invoke(app, [*words, "--isa-strict", "--backend", "dask", "--store", str(tmp_path / "new")])
-    assert refused.exit_code == 2
-    assert "--backend local" in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(isas()) < 2, reason="this machine offers one instruction path")
+@pytest.mark.filterwarnings("default")  # Dask's own
+def test_a_cluster_does_runs_on_the_path_of_their_seed(tmp_path):
+    """A path that no worker offers is refused in one line."""
+    pytest.importorskip("distributed")
+    study, store = two_variants(1), Store(tmp_path / "store")
+    put(store, study.runs[0], isas()[1])
+    plan = plan_paths([study], store, "pair")
+    assert not run_study(study, store, workers=1, backend="dask", plan=plan)
+    assert store.load(study.runs[1].name).paths == [isas()[1]]
+    nowhere = studies_paths.PathPlan([study.runs[0]], {study.runs[0].name: "avx1024"}, [])
+    with pytest.raises(FedtideError, match="no Dask worker of one thread offers the instruction path avx1024"):
+        run_study(study, store, workers=1, backend="dask", plan=nowhere)
 
 
 def test_a_path_that_is_not_here_is_a_failure_of_its_run(tmp_path):

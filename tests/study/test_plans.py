@@ -145,7 +145,7 @@ def test_commas_outside_brackets_and_quotes_separate_values(words: list[str], re
         (["policy.limit=2,x"], "valid integer"),
         (["policy.limit=2,,4"], "valid integer"),
         (["seed=1,1"], "repeats a seed"),
-        (["policy.scheduler=random,nofile.py:f"], "there is no file nofile.py"),
+        (["policy.scheduler=random,nofile.py:f"], "file nofile.py not found"),
         (["radio.channel.k_factor=1,2"], "does not accept the arguments"),
     ],
 )

@@ -58,8 +58,8 @@ def test_trials_that_diverge_are_not_proposed() -> None:
         propose_candidates({"learning.learning_rate": [1e300, 1e301]}, base=BASE, trials=2)
     for space, reason in (
         ({}, "is empty"),
-        ({"learning.learning_rate": {"low": 2.0, "high": 1.0}}, "is no range"),
-        ({"learning.learning_rate": 3}, "is no range"),
+        ({"learning.learning_rate": {"low": 2.0, "high": 1.0}}, "is not a range"),
+        ({"learning.learning_rate": 3}, "is not a range"),
     ):
         with pytest.raises(FedtideError, match=reason):
             propose_candidates(space, base=BASE)

@@ -99,10 +99,15 @@ def test_a_winner_that_diverges_on_a_fresh_seed_is_told(monkeypatch: pytest.Monk
     assert found.note == f"{found.leader} diverged on the fresh seed 2; bad diverged on the fresh seed 2"
 
 
-def test_a_candidate_that_cannot_run_is_out_with_the_reason() -> None:
+def test_a_candidate_that_cannot_run_is_out_with_the_reason(tmp_path: Path) -> None:
+    broken = f"{tmp_path / 'broken.py'}:part"
+    (tmp_path / "broken.py").write_text("def part(candidates, limit, rng):\n    raise RuntimeError\n")
     found = race({"good": GOOD, "none": {"policy.scheduler": "nofile.py:x"}}, seeds=2, confirm=0, against="good")
     (row,) = found.eliminated
     assert (row.outcome, row.mean, row.num_seeds) == ("failed", None, 0)
+    with pytest.raises(FedtideError, match="no candidate is left") as error:
+        race({"broken": {"policy.scheduler": broken}}, seeds=2)
+    assert error.value.exit_code == 5
 
 
 def test_ties_are_ties_and_small_differences_are_said_to_be_small() -> None:
@@ -143,6 +148,8 @@ def test_a_budget_counts_all_runs() -> None:
     assert found.num_runs == 2 * 3 + 2 * 2
     with pytest.raises(FedtideError, match=r"budget=3 runs: one seed of 2 candidates and the runs that confirm need 6"):
         race({"one": GOOD, "bad": BAD}, budget=3, confirm=2)
+    many = race({"one": GOOD, "other": {"learning.learning_rate": 0.09}}, budget=11, confirm=2, margin=0, block=6)
+    assert many.num_runs == found.num_runs
     short = race({"one": GOOD, "bad": BAD}, budget="0.01s", confirm=0, seeds=8)
     assert short.stopped in ("the budget is used up", "one candidate is left")
     assert (race_budget("20m").seconds, race_budget(" 1.5h").seconds, race_budget(7).runs) == (1200, 5400, 7)

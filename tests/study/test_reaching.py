@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -125,7 +126,9 @@ def test_a_seed_that_does_not_get_there_is_later_than_all(tmp_path, levels, medi
         put(store, run, level=levels[run.experiment.seed] if run.label == "a" else 0.6)
     row, other = table_rows(study, by_label(study, store), "time_to_0.6")
     assert (row["median"], row["reached"], row["reached_of"]) == (median, reached, len(levels))
-    assert ("difference" in other) == (reached == len(levels))
+    late = [0.5 if level >= 0.6 else 1.0 for level in levels]  # who does not get there counts until its end
+    assert other["difference"] == pytest.approx(np.mean([0.5 - time for time in late]))
+    assert ("seeds reach" in other["censored_note"]) == (reached < len(levels))
     assert reached == len(levels) or f"{reached} of {len(levels)} seeds reach 0.6" in row["reason"]
     assert json.dumps(row, allow_nan=False)
 

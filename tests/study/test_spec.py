@@ -72,7 +72,7 @@ def test_bad_files_say_what_is_wrong(tmp_path, text, words):
 
 
 def test_a_missing_file_is_a_missing_study(tmp_path):
-    with pytest.raises(FedtideError, match=r"no study file .*nowhere\.yaml; name a YAML file$"):
+    with pytest.raises(FedtideError, match=r"study file not found: .*nowhere\.yaml; name a YAML file$"):
         read_study(tmp_path / "nowhere.yaml")
 
 
@@ -131,7 +131,7 @@ def test_a_study_runs_from_another_folder(tmp_path, monkeypatch):
     result = _run_one(config.dump(run.experiment), str(tmp_path / "work"), run.name, beside=str(run.beside))
     assert result.totals["aggregations"] == 2
     assert json.loads((tmp_path / "work" / "versions.json").read_text())["beside"] == str(tmp_path / "sub")
-    with pytest.raises(FedtideError, match=r"there is no file mine\.py, neither in the working folder"):
+    with pytest.raises(FedtideError, match=r"file mine\.py not found in the working folder"):
         _run_one(config.dump(run.experiment), None)
 
 

@@ -239,7 +239,7 @@ def test_dask_looks_for_policies_beside_the_study_too(tmp_path, monkeypatch):
         def close(self):
             pass
 
-    stand_in = types.SimpleNamespace(Client=Client, LocalCluster=None, as_completed=iter)
+    stand_in = types.SimpleNamespace(Client=Client, LocalCluster=None, Security=None, as_completed=iter)
     monkeypatch.setitem(sys.modules, "distributed", stand_in)
     study, store = read_study(file), Store(tmp_path / "store")
     assert run_study(study, store, backend="dask", address="tcp://host:1") == []

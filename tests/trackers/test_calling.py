@@ -203,7 +203,7 @@ def test_ones_own_file(session: Any, result: fedtide.Result, name: str, args: di
         ([{"name": "tensorboard", "logdir": 3}], "logdir=3 cannot be"),
         ([{"name": "wandb", "mode": "oflline"}], "mode='oflline' cannot be"),
         (["own.py:Trakcer"], "has no 'Trakcer'"),
-        (["owm.py:Tracker"], "there is no file owm.py"),
+        (["owm.py:Tracker"], "file owm.py not found"),
         (["own.py:thing"], "tracks nothing"),
         (["own.py:two"], "is called as (record), but it takes (record, other)"),
         (["own.py:Three"], "is called as end(result), but it takes end()"),

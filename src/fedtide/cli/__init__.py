@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fedtide.cli import command, options
     from fedtide.cli.console import out, print_json, print_table, say
     from fedtide.cli.parts import key_row, print_keys
+    from fedtide.cli.progress import study_progress
     from fedtide.cli.study import do_study_runs, finish_study
 
 __all__ = [
@@ -23,8 +24,13 @@ __all__ = [
     "print_keys",
     "print_table",
     "say",
+    "study_progress",
 ]
 
 __getattr__ = lazy_names(
-    __name__, console="out print_json print_table say", parts="key_row print_keys", study="do_study_runs finish_study"
+    __name__,
+    console="out print_json print_table say",
+    parts="key_row print_keys",
+    progress="study_progress",
+    study="do_study_runs finish_study",
 )

@@ -8,8 +8,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import click
 import rich.console
@@ -43,6 +43,8 @@ class Group(Command, click.Group):
 
     command_class = Command
     group_class = type
+    sections: ClassVar[Mapping[str, Sequence[str]]] = {}  # of the help: a title -> the commands below it
+    others: ClassVar[str] = "Commands"  # the title of those that are in no section
 
     def main(self, args: Any = None, prog_name: str | None = None, **_: Any) -> Any:  # type: ignore[override]
         """Run the command line; every way out has an exit code."""
@@ -87,13 +89,16 @@ class Group(Command, click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write every command with the first paragraph of its help."""
-        rows = []
-        for name in self.list_commands(ctx):
-            found = self.get_command(ctx, name)
-            rows.append((name, " ".join(((found and found.help) or "").split("\n\n")[0].split())))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        """Write every command with the first paragraph of its help, section by section."""
+        names = self.list_commands(ctx)
+        grouped = {title: [name for name in names if name in those] for title, those in self.sections.items()}
+        known = {name for those in grouped.values() for name in those}
+        for title, those in {**grouped, self.others: [name for name in names if name not in known]}.items():
+            found = [(name, self.get_command(ctx, name)) for name in those]
+            rows = [(name, " ".join(((each and each.help) or "").split("\n\n")[0].split())) for name, each in found]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 @contextlib.contextmanager
@@ -123,7 +128,12 @@ def _report_error(error: BaseException) -> int:
     if isinstance(error, click.ClickException):  # a wrong option: in one line like any other
         context = error.ctx if isinstance(error, click.UsageError) else None
         remedy = f"; see `{context.command_path} --help`" if context is not None else ""
-        error = FedtideError(" ".join(error.format_message().split()).rstrip(".?") + remedy)
+        said = " ".join(error.format_message().split()).rstrip(".?")
+        if isinstance(error, click.NoSuchOption):  # as everywhere: (did you mean ...?)
+            said = f"No such option {error.option_name!r}" + (
+                f" (did you mean {' or '.join(sorted(error.possibilities))}?)" if error.possibilities else ""
+            )
+        error = FedtideError(said + remedy)
     about = None
     if _at_output(error):
         console.discard_console(sys.stdout)

@@ -1,8 +1,8 @@
 """The command line. Tables and progress go to people, `--json` to programs; a user's mistake is one line and an exit code.
 
-Exit codes: 0 done, 1 a defect of fedtide (or `replay` gave other bits), 2 bad input, 3 data cannot be had, 4 run folder
-cannot be used, 5 training or a policy of your own went wrong, 6 the machine cannot (rights, space, memory, output),
-130 interrupted, 143 terminated.
+Exit codes: 0 done, 1 a defect of fedtide (or `replay` gave other bits, or a certificate does not hold), 2 bad input, 3 data
+cannot be had, 4 run folder cannot be used, 5 training or a policy of your own went wrong, 6 the machine cannot (rights,
+space, memory, output), 130 interrupted, 143 terminated.
 
 Modules of the command line import at their top only what `fedtide --help` needs; a command imports the rest.
 """
@@ -11,20 +11,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 from rich.markup import escape
 
 from fedtide.cli import options
+from fedtide.cli.advise import advise_command
 from fedtide.cli.command import Group
 from fedtide.cli.console import out, print_json, print_line, print_table, say, tell, warn
 from fedtide.cli.deploy import deploy, replay
+from fedtide.cli.judge import judge_command
 from fedtide.cli.pages import explore, report, scenario
+from fedtide.cli.race import race_command
 from fedtide.cli.study import study
 from fedtide.core import faults, signals
 from fedtide.errors import FedtideError
@@ -39,6 +42,15 @@ if TYPE_CHECKING:
 
 class Commands(Group):
     """All commands: ours, and those of installed packages (entry points of the group `fedtide.commands`)."""
+
+    sections: ClassVar[Mapping[str, Sequence[str]]] = {
+        "One run": ("run", "resume", "show", "plan"),
+        "Many runs": ("study", "race", "advise", "judge"),
+        "Pages for a browser": ("report", "explore"),
+        "What there is to choose from": ("parts", "scenario", "data"),
+        "Real devices": ("deploy", "replay"),
+    }
+    others: ClassVar[str] = "Laboratory and installed packages"
 
     @cached_property
     def installed(self) -> dict[str, EntryPoint]:
@@ -86,14 +98,14 @@ def _broken(point: EntryPoint, error: BaseException) -> click.Command:
     cls=Commands,
     invoke_without_command=True,
     context_settings={"show_default": True, "max_content_width": 100},
-    epilog="Start with `fedtide run` (the paper's default experiment), look ahead with `fedtide plan`, list what you can "
-    "choose with `fedtide parts`.\n\n"
-    "Exit codes: 0 done, 1 a defect of fedtide, 2 bad input, 3 data, 4 run folder, 5 training or a policy of yours, "
-    "6 the machine cannot, 130 interrupted, 143 terminated.",
+    epilog="Start with `fedtide run` (the paper's default experiment), predict with `fedtide plan`, list the building blocks "
+    "with `fedtide parts`.\n\n"
+    "Exit codes: 0 done, 1 bug in fedtide, 2 bad input, 3 data unavailable, 4 unusable run folder, 5 training or your own "
+    "code failed, 6 machine limit (rights, space, memory), 130 interrupted, 143 terminated.",
 )
-@click.option("--version", is_flag=True, help="Print the version, the kernel and its instruction path, and stop.")
+@click.option("--version", is_flag=True, help="Print the version, the kernel and its CPU instruction set, and exit.")
 def app(version: bool) -> None:
-    """Asynchronous federated learning over wireless networks: simulate it, compare policies, trust the plot."""
+    """Simulate asynchronous federated learning over wireless links, compare methods, and run them on real devices."""
     if version:
         click.echo(_version_line())
         raise click.exceptions.Exit(0)
@@ -119,12 +131,12 @@ def _experiment(words: Sequence[str]) -> Experiment:
 
 @app.command()
 @options.words
-@options.out_option("Run folder (default: runs/, named by what it holds).")
+@options.out_option("Run folder (default: a folder in runs/, named after the experiment).")
 @options.threads
 @options.as_json
-@click.option("--keys", "show_keys", is_flag=True, help="List every key with its default, and stop.")
+@click.option("--keys", "show_keys", is_flag=True, help="List every key with its default and exit.")
 def run(words: tuple[str, ...], folder: Path | None, threads: int, as_json: bool, show_keys: bool) -> None:
-    """Run an experiment: train, record, and show the curve.
+    """Run an experiment: train the model, record the run and show its accuracy.
 
     With no arguments, runs the paper's default experiment: 40 devices, non-i.i.d. MNIST, periodic aggregation, the
     proposed scheduler.
@@ -134,7 +146,7 @@ def run(words: tuple[str, ...], folder: Path | None, threads: int, as_json: bool
     fedtide run scenario=phones policy.limit=5
     fedtide run experiment.yaml policy.scheduler=my_policy.py:freshest_first
 
-    The same experiment continues where it stopped; a finished one is shown again.
+    An interrupted experiment continues where it stopped; a finished one is shown again.
     """
     if show_keys:
         from fedtide.cli.parts import list_keys
@@ -156,7 +168,7 @@ def run(words: tuple[str, ...], folder: Path | None, threads: int, as_json: bool
 @options.threads
 @options.as_json
 def resume(run: Path, threads: int, as_json: bool) -> None:
-    """Continue a run that was stopped or killed; the result is the same as if it had not been."""
+    """Continue an interrupted run. The result is the same as without the interruption."""
     from fedtide.engine.simulate import simulate
     from fedtide.parts import user_code
     from fedtide.runs import read_run_header
@@ -248,7 +260,7 @@ def _identity(header: RunHeader) -> dict[str, str] | None:
 @options.style
 @options.as_json
 def show(run: Path, style: str, as_json: bool) -> None:
-    """Show a run, finished or not: its numbers and its curve. With a --style for print, draw curve-STYLE.pdf beside it."""
+    """Show the numbers and the accuracy curve of a run. With --style ieee or another print style, also write curve-STYLE.pdf."""
     from fedtide.runs import read_run
     from fedtide.runs.result import as_result
 
@@ -288,17 +300,17 @@ def _show(folder: Path, run: Result, isa: str | None, as_json: bool, draw: bool 
 @app.command()
 @options.words
 @options.as_json
-@click.option("--ticks", type=click.IntRange(0), default=12, help="How many aggregations to list.")
+@click.option("--ticks", type=click.IntRange(0), default=12, help="Number of aggregations to list.")
 @click.option(
-    "--time", "timed", is_flag=True, help="Measure how fast this machine trains, and say how long the run takes."
+    "--time", "timed", is_flag=True, help="Measure how fast this machine trains and estimate the duration of the run."
 )
 def plan(words: tuple[str, ...], as_json: bool, ticks: int, timed: bool) -> None:
-    """Show who uploads, what arrives, and what that takes of symbols, airtime and energy; nothing is trained.
+    """Predict who uploads, what arrives and what it costs in symbols, airtime and energy, without training.
 
     fedtide plan radio.num_symbols=50000 policy.limit=20
     fedtide plan policy.limit=2,4,8 policy.scheduler=random,proposed
 
-    Several values of a key, with commas: one table with a row for every combination.
+    With several comma-separated values of a key, prints a table with one row per combination.
     """
     from fedtide import config
     from fedtide.aggregate.hierarchical import idle_edges_warning
@@ -348,14 +360,14 @@ def _compare_plans(words: Sequence[str], axes: dict[str, list[Any]], as_json: bo
 @options.cli_argument("kind", "[KIND]", "One kind in detail, such as scheduler or channel.", required=False)
 @options.as_json
 def parts(kind: str | None, as_json: bool) -> None:
-    """List what an experiment is made of: every kind of part, what there is to choose, its parameters, and how to add yours.
+    """List the parts of an experiment: every kind, its implementations, their parameters, and how to add your own.
 
     fedtide parts
     fedtide parts scheduler
     fedtide run 'policy.scheduler={name: age_based, pool_share: 0.3}'
     fedtide run radio.channel=my_channel.py:rician
 
-    Parts of installed packages (entry points of the groups fedtide.KIND) are listed as ours are.
+    Parts from installed packages (entry points fedtide.KIND) are listed, too.
     """
     from fedtide.cli.parts import list_parts
 
@@ -364,11 +376,11 @@ def parts(kind: str | None, as_json: bool) -> None:
 
 @app.command()
 @options.cli_argument("names", "[NAME]...", "mnist, fashion_mnist, cifar10, shakespeare. Default: mnist.", nargs=-1)
-@click.option("--folder", type=options.PATH, help="A folder with the set's official files.")
-@click.option("--status", is_flag=True, help="Only say what is cached; fetch nothing.")
+@click.option("--folder", type=options.PATH, help="A folder that already has the official files.")
+@click.option("--status", is_flag=True, help="Show what is cached; download nothing.")
 @options.as_json
 def data(names: tuple[str, ...], folder: Path | None, status: bool, as_json: bool) -> None:
-    """Fetch MNIST or other data sets (byte-exact, checksums verified) into the cache, or say where they are.
+    """Download data sets to the cache and verify their checksums, or show where they are.
 
     fedtide data
     fedtide data fashion_mnist cifar10
@@ -397,5 +409,5 @@ def data(names: tuple[str, ...], folder: Path | None, status: bool, as_json: boo
         print_table((TableColumn("file"), TableColumn("state", wraps=True)), rows, f"{state.title} in {state.folder}")
 
 
-for command in (study, report, explore, scenario, deploy, replay):
+for command in (study, race_command, advise_command, judge_command, report, explore, scenario, deploy, replay):
     app.add_command(command)

@@ -22,14 +22,18 @@ class Argument(click.Argument):
 
 PATH = click.Path(path_type=Path)
 CORES = os.cpu_count() or 1
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of tables.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 threads = click.option(
-    "--threads", "-j", type=click.IntRange(1), default=CORES, help="Devices trained at a time. Does not change results."
+    "--threads",
+    "-j",
+    type=click.IntRange(1),
+    default=CORES,
+    help="Devices trained in parallel. Does not change the results.",
 )
 style = click.option(
     "--style",
     default="screen",
-    help="Of figures: screen; for print ieee (3.5 in), ieee-wide (7.16), nature, nature-wide: no titles, embedded fonts.",
+    help="Style of figures: screen; for print ieee (3.5 in), ieee-wide (7.16 in), nature, nature-wide (no titles, embedded fonts).",
 )
 
 
@@ -44,41 +48,50 @@ def out_option(help: str, name: str = "folder", **settings: Any) -> Callable[[_D
 
 
 words = cli_argument(
-    "words", "[FILE] [KEY=VALUE]...", "An experiment file (YAML), then keys that differ from it.", nargs=-1
+    "words", "[FILE] [KEY=VALUE]...", "An experiment file (YAML), then keys that override it.", nargs=-1
 )
 run_argument = cli_argument("run", "RUN", "A run folder.", type=PATH)
 
 
 def store_option(default: str = "results") -> Callable[[_Decorated], _Decorated]:
     """Declare where results are kept."""
-    return click.option("--store", "-s", type=PATH, default=Path(default), help="Where results are kept, a few tables.")
+    return click.option("--store", "-s", type=PATH, default=Path(default), help="Folder of the stored results.")
 
 
-_WORK = (
+_BACKEND = (
     click.option(
-        "--workers", "-j", type=click.IntRange(1, 1000), default=CORES, help="Runs at a time, one thread each."
+        "--workers", "-j", type=click.IntRange(1, 1000), default=CORES, help="Number of parallel runs, one thread each."
     ),
     click.option(
         "--backend",
         default="local",
-        help="local: processes on this machine; dask: the cluster at --address, or one started for it; here: this process.",
+        help="local: processes on this machine; dask: the cluster at --address, or a local one; here: this process.",
     ),
-    click.option("--address", help="A Dask scheduler, as in tcp://host:8786."),
+    click.option("--address", help="Address of a Dask scheduler, such as tcp://host:8786."),
+)
+_PATHS = (
     click.option(
         "--isa-strict",
         is_flag=True,
-        help="Do what is missing on the instruction path of the stored runs of the same seed.",
+        help="Run what is missing on the CPU instruction set of the stored runs with the same seed.",
     ),
     click.option(
         "--isa-redo",
         is_flag=True,
-        help="As --isa-strict; a seed whose path this machine lacks is done anew on its own, beside it.",
+        help="Like --isa-strict; seeds whose instruction set this machine lacks are run again on its own.",
     ),
 )
 
 
-def work_options(command: _Decorated) -> _Decorated:
-    """Declare how the runs of a study are done: what `do_study_runs` takes by name."""
-    for option in reversed(_WORK):
+def backend_options(command: _Decorated) -> _Decorated:
+    """Declare where runs are done: what `study_backend` takes by name."""
+    for option in reversed(_BACKEND):
         command = option(command)
     return command
+
+
+def work_options(command: _Decorated) -> _Decorated:
+    """Declare how the runs of a study are done: what `do_study_runs` takes by name."""
+    for option in reversed(_PATHS):
+        command = option(command)
+    return backend_options(command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _paths_argument = options.cli_argument(
     "paths",
-    "RUN [RUN] | STUDY",
-    "A run folder, two to be beside each other, or a study.",
+    "RUN... | STUDY",
+    "A run folder, several to overlay and compare, or a study.",
     nargs=-1,
     required=True,
     type=options.PATH,
 )
-_store_option = click.option("--store", type=options.PATH, help="Where the results of a study file are.")
+_store_option = click.option("--store", type=options.PATH, help="Folder of a study's results.")
 
 
 @command("report")
@@ -33,10 +33,10 @@ _store_option = click.option("--store", type=options.PATH, help="Where the resul
 @options.out_option("The file to write.", "to", default=Path("report.html"))
 @_store_option
 def report(paths: tuple[Path, ...], to: Path, store: Path | None) -> None:
-    """Write a page to look at in a browser, one file without network: of a run, of two runs or of a study.
+    """Write an interactive HTML page of one run, two runs or a study: a single file that works offline.
 
     fedtide report runs/mine -o report.html
-    fedtide report runs/proposed runs/random -o both.html   two schedulers on the same clock
+    fedtide report runs/proposed runs/random -o both.html   compare two runs on the same clock
     """
     written = _written(paths, to, store)
     say(f"written: {to} ({written / 1000:,.0f} kB)")
@@ -44,18 +44,18 @@ def report(paths: tuple[Path, ...], to: Path, store: Path | None) -> None:
 
 @command("explore")
 @_paths_argument
-@click.option("--live", is_flag=True, help="Follow a run under way, until Ctrl-C.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --live: 0 is any that is free.")
-@click.option("--browser/--no-browser", default=True, help="Open the browser, or only say where.")
+@click.option("--live", is_flag=True, help="Follow runs or a study in progress until Ctrl-C.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port for --live; 0 picks a free one.")
+@click.option("--browser/--no-browser", default=True, help="Open the browser, or only print the address.")
 @_store_option
 def explore(paths: tuple[Path, ...], live: bool, port: int, browser: bool, store: Path | None) -> None:
-    """Open the page of a run, of two runs or of a study in the browser.
+    """Open the interactive page of runs or of a study in the browser.
 
     fedtide explore runs/mine
-    fedtide explore runs/mine --live   follows it while it trains; only this machine can look
+    fedtide explore runs/mine --live   follow a run in progress; visible on this machine only
     """
     if live:
-        _follow(paths, port, browser)
+        _follow(paths, port, browser, store)
         return
     if port:
         raise FedtideError(f"--port {port} is where a run is followed: say --live too, or leave it out")
@@ -74,7 +74,7 @@ def _written(paths: tuple[Path, ...], to: Path, store: Path | None) -> int:
 
     refuse_other_file_kind(to, BEGINNING, "a page of fedtide")  # before the work
     if to.suffix != ".html":  # not model.npy, say, which would end a run under way
-        raise FedtideError(f"{to}: the name of a page ends in .html")
+        raise FedtideError(f"{to}: a page needs a name that ends in .html")
     if store is not None and page_is_of_runs(paths):
         raise FedtideError(f"--store {store} is where a study's results are, and {paths[0]} is a run: leave it out")
     content = study_or_run_page(paths, store).encode()
@@ -82,17 +82,27 @@ def _written(paths: tuple[Path, ...], to: Path, store: Path | None) -> int:
     return len(content)
 
 
-def _follow(paths: tuple[Path, ...], port: int, browser: bool) -> None:
+def _follow(paths: tuple[Path, ...], port: int, browser: bool, store: Path | None) -> None:
     import time
 
     from fedtide.core import signals
-    from fedtide.pages.live import serve_live
+    from fedtide.pages.live import LivePages, serve_live
     from fedtide.pages.run import check_run_page_count
     from fedtide.pages.study import page_is_of_runs
     from fedtide.runs import run_folder_in_use
 
+    tell: Any = lambda address: _open(address, browser, "; Ctrl-C stops it")  # noqa: E731
     if not page_is_of_runs(paths):
-        raise FedtideError(f"{paths[0]} is no run folder: --live follows runs; leave it out for a study")
+        from fedtide.pages.study import follow_study
+        from fedtide.studies.spec import read_study
+
+        if len(paths) > 1 or paths[0].is_dir():
+            raise FedtideError(
+                f"{paths[0]} is neither a run folder nor a study file: --live follows runs, or one study file"
+            )
+        signals.signals_raise()
+        serve_live(paths, port, tell, LivePages(*follow_study(read_study(paths[0]), store or Path("results"))))
+        return
     check_run_page_count(paths)
     signals.signals_raise()
     told = False
@@ -100,14 +110,14 @@ def _follow(paths: tuple[Path, ...], port: int, browser: bool) -> None:
         for path in absent:
             if not run_folder_in_use(path) and _is_empty(path):  # looked at once more: it may have ended in between
                 raise RunFolderError(
-                    f"{path} has no finished aggregation and nobody works on it: there is nothing to follow; "
+                    f"{path} has no finished aggregation and no process is working on it; "
                     f"continue it with `fedtide resume {path}`"
                 )
         if not told:
-            say("waiting for the first aggregation; Ctrl-C ends it")
+            say("waiting for the first aggregation; Ctrl-C stops it")
         told = True
         time.sleep(1.0)
-    serve_live(paths, port, lambda address: _open(address, browser, "; Ctrl-C ends it"))
+    serve_live(paths, port, tell)
 
 
 def _is_empty(folder: Path) -> bool:
@@ -122,7 +132,7 @@ def _open(address: str, browser: bool, more: str = "") -> None:
 
     say(f"{address}{more}")
     if browser and not webbrowser.open(address):
-        say("no browser could be opened: open that address yourself")
+        say("no browser could be opened: open this address yourself")
 
 
 # ---- `fedtide scenario`: the worlds that the package brings along
@@ -140,7 +150,7 @@ _RADIO = {
 
 @click.group("scenario", cls=Group)
 def scenario() -> None:
-    """Worlds to learn in: data, devices and radio of a paper's system section, by one name.
+    """Named presets for data, devices and radio, each taken from the system model of papers.
 
     fedtide run scenario=paper
     """
@@ -149,7 +159,7 @@ def scenario() -> None:
 @scenario.command("list")
 @options.as_json
 def list_scenarios(as_json: bool) -> None:
-    """List the scenarios: what world each one is, its data set, its devices and its radio.
+    """List the scenarios with their data sets, devices and radio.
 
     fedtide scenario list
     """
@@ -187,10 +197,10 @@ def list_scenarios(as_json: bool) -> None:
 @options.cli_argument("name", "NAME", "One of `fedtide scenario list`.")
 @options.as_json
 def show_scenario(name: str, as_json: bool) -> None:
-    """Print the file of a scenario: its keys, and in its comments the papers that it follows and what differs.
+    """Print the file of a scenario; its comments name the papers it follows and what differs.
 
     fedtide scenario show paper
-    fedtide scenario show paper > mine.yaml     a world of your own to begin with: fedtide run mine.yaml
+    fedtide scenario show paper > mine.yaml     a starting point for your own: fedtide run mine.yaml
     """
     from fedtide import config
     from fedtide.config import presets

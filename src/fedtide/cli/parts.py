@@ -124,7 +124,7 @@ def list_parts(kind: str | None, as_json: bool) -> None:
     """Print all kinds, or one of them in detail."""
     if kind is not None and kind not in KINDS:
         hint = did_you_mean(kind.lower().rstrip("s"), KINDS)
-        raise FedtideError(f"{kind!r} is no kind of part; {hint and f'{hint} '}There are {', '.join(KINDS)}")
+        raise FedtideError(f"{kind!r} is not a kind of part; {hint and f'{hint} '}There are {', '.join(KINDS)}")
     listed = {name: described_kind(name) for name in ([kind] if kind else KINDS)}
     if as_json:
         print_json(listed if kind else {**listed, **_presets()})

@@ -128,11 +128,14 @@ def shown_progress(label: str, horizon: float) -> Iterator[Callable[[Any, int], 
 
 
 @contextmanager
-def study_progress(name: str, runs: int, work: float) -> Iterator[Callable[[float, int, str], None]]:
+def study_progress(
+    name: str, runs: int | None, work: float | None, what: str = "runs"
+) -> Iterator[Callable[[float, int, str], None]]:
     """Show a study as it goes, on a terminal: a bar with its times, and in a line of its own what ended last.
 
     Yields what is told of a run that ended: its work, how many have ended, and its result in words. Runs differ in length:
-    the time left goes by their expected work, not by their number.
+    the time left goes by their expected work, not by their number. runs, work: how many there will be, and how much work
+    they are in all; None if nobody knows. what: the word for them.
     """
     if not err.is_terminal:
         yield lambda *_: None
@@ -141,7 +144,14 @@ def study_progress(name: str, runs: int, work: float) -> Iterator[Callable[[floa
     from rich.live import Live
     from rich.text import Text
 
-    progress, task = _bar(name, work, "{task.fields[done]}/{task.fields[runs]} runs", done=0, runs=runs)
+    progress, task = _bar(
+        name,
+        work,
+        "{task.fields[done]}{task.fields[of]} {task.fields[what]}",
+        done=0,
+        what=what,
+        of="" if runs is None else f"/{runs}",
+    )
     last = Text(style="dim", no_wrap=True, overflow="ellipsis")
     with Live(get_renderable=lambda: Group(progress, last), console=err, transient=True):
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from rich.markup import escape
 
 from fedtide.cli import options
 from fedtide.cli.command import Group
-from fedtide.cli.console import err, out, print_json, print_line, print_table, say, tell, warn
+from fedtide.cli.console import err, out, print_json, print_line, print_table, print_text, say, tell, warn
 from fedtide.errors import FedtideError
 
 if TYPE_CHECKING:
@@ -23,7 +24,22 @@ if TYPE_CHECKING:
 _file_argument = options.cli_argument("file", "FILE", "A study file (YAML).", type=options.PATH)
 _against_option = click.option(
     "--against",
-    help="With what: a variant for all, or a part of labels (scheduler=random, a name, a value), all else being equal.",
+    help="Reference: one variant for all, or part of a label (scheduler=random, a name, a value), all else being equal.",
+)
+metric_option = click.option(
+    "--metric",
+    "-m",
+    default="mean_accuracy",
+    help="The number per run that is compared: mean_accuracy, final_accuracy, mean_train_loss, final_train_loss, variation, "
+    "roughness, arrived_share, lost_share, silent_share, retransmitted_share (of the uploads), idle_share (of the symbols), "
+    "metrics/NAME for what a scheduler or learning.metrics measured, or "
+    "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A, co2_grams_to_A with an accuracy A such as 0.9.",
+)
+margin_option = click.option(
+    "--margin",
+    type=float,
+    help="The smallest difference that matters. One that is shown to be smaller is called `no difference above` it. "
+    "Default: 0.01 of accuracies, none of other metrics; 0: none.",
 )
 
 
@@ -52,11 +68,7 @@ def do_study_runs(
         def on_done(outcome: Outcome) -> None:
             nonlocal done
             done += 1
-            accuracy = outcome.result.column("test_accuracy")[-1] if outcome.result else None
-            which = f"{outcome.run.label}, seed {outcome.run.experiment.seed}"
-            word = f"{accuracy:.4f}" if accuracy is not None else "failed"
-            if outcome.result and outcome.result.diverged is not None:
-                word = f"diverged at time {outcome.result.diverged:g}, and counts as a guess from then on"
+            which, word = run_in_words(outcome)
             text = f"{which}: {word}"
             advance(expected_run_work(outcome.run), done, text)
             if outcome.reason and outcome.reason not in causes:  # many runs may fail for one
@@ -65,11 +77,27 @@ def do_study_runs(
             elif outcome.result is not None and not err.is_terminal:
                 say(text)
 
-        try:
+        with told_if_stopped():
             return run_study(whole, store, plan=plans, on_done=on_done, **work)
-        except KeyboardInterrupt:
-            say("stopped. Finished runs are kept, others continue from where they are: give the same command again")
-            raise
+
+
+def run_in_words(outcome: Outcome) -> tuple[str, str]:
+    """Say which run ended, and how."""
+    accuracy = outcome.result.column("test_accuracy")[-1] if outcome.result else None
+    word = f"{accuracy:.4f}" if accuracy is not None else "failed"
+    if outcome.result and outcome.result.diverged is not None:
+        word = f"diverged at time {outcome.result.diverged:g}, and counts as a guess from then on"
+    return f"{outcome.run.label}, seed {outcome.run.experiment.seed}", word
+
+
+@contextmanager
+def told_if_stopped() -> Iterator[None]:
+    """Say what becomes of runs that are interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("stopped. Finished runs are kept, interrupted ones continue: run the same command again")
+        raise
 
 
 def finish_study(failures: Sequence[Outcome]) -> None:
@@ -86,7 +114,7 @@ def finish_study(failures: Sequence[Outcome]) -> None:
 
 @click.group("study", cls=Group)
 def study() -> None:
-    """Many runs from one file: a base experiment, axes or variants, seeds. Finished runs are never repeated."""
+    """Run and compare many experiments from one file: a base experiment, axes or variants, seeds."""
 
 
 def _finished(file: Path, store: Path) -> tuple[Study, SeedResults]:
@@ -109,7 +137,7 @@ def _finished(file: Path, store: Path) -> tuple[Study, SeedResults]:
 @options.store_option()
 @options.work_options
 def study_run(file: Path, store: Path, **work: Any) -> None:
-    """Run what is missing of a study; stop it whenever you like, and run it again to go on."""
+    """Run the missing runs of a study. You can stop it at any time and run it again to continue."""
     from fedtide.studies.spec import read_study
     from fedtide.studies.store import Store
     from fedtide.studies.table import by_label
@@ -123,25 +151,12 @@ def study_run(file: Path, store: Path, **work: Any) -> None:
 @study.command("show")
 @_file_argument
 @options.store_option()
-@click.option(
-    "--metric",
-    "-m",
-    default="mean_accuracy",
-    help="The number per run that is compared: mean_accuracy, final_accuracy, mean_train_loss, final_train_loss, variation, "
-    "roughness, arrived_share, lost_share, silent_share, retransmitted_share (of the uploads), idle_share (of the symbols), "
-    "metrics/NAME for what a scheduler or learning.metrics measured, or "
-    "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A, co2_grams_to_A with an accuracy A such as 0.9.",
-)
+@metric_option
 @_against_option
-@click.option(
-    "--margin",
-    type=float,
-    help="The smallest difference that matters. One that is shown to be smaller is called `no difference above` it. "
-    "Default: 0.01 of accuracies, none of other metrics; 0: none.",
-)
+@margin_option
 @options.as_json
 def study_show(file: Path, store: Path, metric: str, against: str | None, margin: float | None, as_json: bool) -> None:
-    """Show every variant's mean, and its paired difference from another one with its interval.
+    """Show the mean of every variant and its paired difference from a reference, with intervals.
 
     That is the one with the first value on the first axis (or the first variant), all else being equal; or see --against.
     """
@@ -154,20 +169,41 @@ def study_show(file: Path, store: Path, metric: str, against: str | None, margin
         _print_table(made, results, metric, against, margin)
 
 
+@study.command("table")
+@_file_argument
+@options.store_option()
+@metric_option
+@_against_option
+@margin_option
+@click.option("--latex", is_flag=True, help="As LaTeX (booktabs), to include in a paper.")
+def study_table(file: Path, store: Path, metric: str, against: str | None, margin: float | None, latex: bool) -> None:
+    """Print the table of `study show`, or the same as LaTeX.
+
+    fedtide study table study.yaml --latex > table.tex
+    """
+    from fedtide.studies.table import latex_table, table_rows
+
+    made, results = _finished(file, store)
+    if latex:
+        print_text(latex_table(made, table_rows(made, results, metric, against, margin), metric))
+    else:
+        _print_table(made, results, metric, against, margin)
+
+
 @study.command("plot")
 @_file_argument
 @options.store_option()
-@options.out_option("File name without ending (default: the study's).")
+@options.out_option("File name without extension (default: the study's name).")
 @click.option(
     "--column", default="test_accuracy", help="What to plot: test_accuracy, test_loss, train_loss, metrics/NAME, ..."
 )
-@click.option("--over", default="time", help="Against what: time, index, bits, symbols, samples_trained.")
+@click.option("--over", default="time", help="Horizontal axis: time, index, bits, symbols, samples_trained.")
 @_against_option
 @options.style
 def study_plot(
     file: Path, store: Path, folder: Path | None, column: str, over: str, against: str | None, style: str
 ) -> None:
-    """Plot mean curves, seeds and 95 % intervals, as PDF, SVG and PNG; with --against the cumulative mean of paired gains."""
+    """Plot mean curves, seeds and 95 % intervals as PDF, SVG and PNG; with --against, the cumulative mean of paired gains."""
     from fedtide.studies.plot import draw_study
 
     made, results = _finished(file, store)
@@ -180,7 +216,7 @@ def study_plot(
 @options.out_option("A .csv or .parquet file.", "to", required=True)
 @options.store_option()
 def study_export(file: Path, to: Path, store: Path) -> None:
-    """Export all curves as one long table, a row per run and evaluation, for pandas and friends."""
+    """Export all curves as one table with a row per run and evaluation."""
     from fedtide.studies.table import export_table
 
     count = export_table(*_finished(file, store), to)
@@ -193,7 +229,7 @@ def study_export(file: Path, to: Path, store: Path) -> None:
 )
 @options.as_json
 def study_paths(store: Path, as_json: bool) -> None:
-    """List on which instruction paths, and by which version, the results of a store were made."""
+    """List the versions and CPU instruction sets with which the stored results were made."""
     from fedtide.report.terminal import TableColumn
     from fedtide.studies.store import Store
 

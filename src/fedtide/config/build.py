@@ -172,8 +172,8 @@ def _beside_inside(value: Any, folder: Path) -> Any:
 def experiment(*given: Mapping[str, Any] | Experiment | str | Path, **keys: Any) -> Experiment:
     """Build an Experiment from one or more sources; later ones override earlier ones.
 
-    A source is a mapping (nested, or with dotted keys), an Experiment, the path of a file, or a `key=value` word. On an
-    Experiment, a source changes the keys that it gives and no others. Keywords come last: `seed=3`, `policy={"limit": 4}`
+    A source is a mapping (nested, or with dotted keys), an Experiment, the path of a file, or a `key=value` string. On top of an
+    Experiment, a source changes only the keys that it names. Keyword arguments come last: `seed=3`, `policy={"limit": 4}`
     or `**{"policy.limit": 4}`. Raises FedtideError with a one-line message.
     """
     merged: dict[str, Any] = {}
@@ -195,7 +195,7 @@ def _tree(given: Any) -> dict[str, Any]:
         return _read_experiment(given)
     if not isinstance(given, Mapping):
         raise FedtideError(
-            f"{shown(given)} is no experiment; give a mapping of keys, the path of a file, or an Experiment"
+            f"{shown(given)} is not an experiment; give a mapping of keys, the path of a file, or an Experiment"
         )
     return nest(plain_yaml_tree(replaced_part_objects(given)))
 

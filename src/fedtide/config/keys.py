@@ -58,17 +58,21 @@ class Data(_Group):
     """What is learned, and how it is dealt out."""
 
     name: Part = _part("mnist", "the data set")
-    folder: Path | None = Field(None, description="where the set's official files lie (default: cache, then download)")
-    num_train: Images | None = Field(None, description="use only so many training samples")
-    num_test: Images | None = Field(None, description="use only so many test samples")
+    folder: Path | None = Field(None, description="folder with the official files (default: cache, then download)")
+    num_train: Images | None = Field(None, description="number of training samples to use (default: all)")
+    num_test: Images | None = Field(None, description="number of test samples to use (default: all)")
     validation: Annotated[NotNegative, Field(le=0.9)] = Field(
         0.0,
-        description="share of the training samples that is tested on instead of the test set, and held by no device",
+        description="share of the training samples to hold out and test on instead of the test set",
     )
-    partition: Part = _part("shards", "who holds what; shards is the paper's non-i.i.d. setting")
+    num_held_out: Images | None = Field(
+        None,
+        description="number of training samples after the first num_train held out for schedulers that look ahead",
+    )
+    partition: Part = _part("shards", "which device holds which samples; shards is the paper's non-i.i.d. setting")
     num_shards: Count = Field(200, description="label shards in all, dealt floor(num_shards/N) to each device")
     concentration: Annotated[Positive, Field(ge=1e-30)] = Field(
-        0.5, description="of the Dirichlet partition; smaller is more skewed"
+        0.5, description="concentration of the Dirichlet partition; smaller is more skewed"
     )
     size_spread: Annotated[NotNegative, Field(le=100)] = Field(
         0.0, description="sigma of log-normal sizes; 0: all devices hold the same number"
@@ -78,18 +82,16 @@ class Data(_Group):
 class FleetConfig(_Group):
     """The devices."""
 
-    num_devices: Annotated[Count, Field(le=workload.MOST_DEVICES)] = Field(40, description="N")
+    num_devices: Annotated[Count, Field(le=workload.MOST_DEVICES)] = Field(40, description="N, number of devices")
     min_duration: NotNegative = Field(0.0, description="T_min; T_k ~ U(T_min, T_max)")
     max_duration: Positive = Field(1.0, description="T_max; times are in units of your choice, the default is T_max")
     duration: Part = _part("uniform", "how long a local training takes")
-    availability: Part = _part("always", "when a device is there")
-    cycles_per_sample: NotNegative = Field(1e7, description="c: CPU cycles of visiting one sample in training")
+    availability: Part = _part("always", "when a device is available")
+    cycles_per_sample: NotNegative = Field(1e7, description="c: CPU cycles per training sample")
     min_frequency: Positive = Field(1e9, description="f_k ~ U(min, max), CPU frequency in cycles per second")
     max_frequency: Positive = Field(1e9, description="f_k ~ U(min, max), CPU frequency in cycles per second")
-    energy: Part = _part("per_unit", "what devices spend in energy")
-    joules_per_sample: NotNegative = Field(
-        0.0, description="energy of visiting one sample in training, in J; 0: not counted"
-    )
+    energy: Part = _part("per_unit", "how much energy devices spend")
+    joules_per_sample: NotNegative = Field(0.0, description="energy per training sample, in J; 0: not counted")
     unpicked: Literal["restart", "keep"] = Field(
         "restart", description="a finished device that is not picked starts over, or keeps its update until it is"
     )
@@ -104,9 +106,9 @@ class FleetConfig(_Group):
     )
     selector: Part = _part("uniform", "who takes a free place among the M")
     battery_joules: Positive | None = Field(
-        None, description="what a device can spend on training and sending, in J; null: no end"
+        None, description="battery capacity for training and sending, in J; null: unlimited"
     )
-    harvest_joules: NotNegative = Field(0.0, description="what charges a battery, in J per unit of time")
+    harvest_joules: NotNegative = Field(0.0, description="charging power, in J per unit of time")
 
     @model_validator(mode="after")
     def _ordered(self) -> FleetConfig:
@@ -123,13 +125,13 @@ class TimelineConfig(_Group):
     name: Part = _part("periodic", "when the server acts")
     period: Positive = Field(0.25, description="T~ of the periodic timeline")
     buffer_size: Count = Field(8, description="how many finished devices the buffered timeline waits for")
-    horizon: Positive = Field(35.0, description="simulated time in all")
+    horizon: Positive = Field(35.0, description="simulated time of the run")
     upload_time: NotNegative = Field(
         0.0, description="how long the uploads of an aggregation take; the new model is there after them"
     )
     uploads: Literal["fixed", "wait", "later"] = Field(
         "fixed",
-        description="they take upload_time; or what the links need, and the server waits for them, or uses them later",
+        description="fixed: they take upload_time; wait: what the links need, and the server waits; later: used once they arrive",
     )
     overrun: Literal["spill", "refuse"] = Field(
         "spill", description="uploads that take longer than the period: the next aggregation is late, or an error"
@@ -140,21 +142,23 @@ class Radio(_Group):
     """The uplink."""
 
     num_symbols: Scale = Field(300_000, description="n, symbols per T_max/4; scaled to the timeline's own pace")
-    snr_db: Decibels = Field(13.0, description="average received SNR in dB")
+    snr_db: Decibels = Field(13.0, description="average received SNR, in dB")
     large_scale: OneOrSeveral = Field(1.0, description="beta_k: one number, or one per device")
     channel: Part = _part("rayleigh", "what the uplinks carry")
-    coverage: Part = _part("equal", "how strong a device is received on average")
-    csi: Part = _part("perfect", "what the server knows of the uplinks")
-    modem: Part = _part("shannon", "what a symbol carries over an uplink")
-    access: Part = _part("orthogonal", "how the picked devices share the symbols: one by one, or all at once")
+    coverage: Part = _part("equal", "the average SNR of each device")
+    csi: Part = _part("perfect", "what the server knows about the uplinks")
+    modem: Part = _part("shannon", "how many bits a symbol carries")
+    access: Part = _part("orthogonal", "orthogonal uploads, or over the air")
     downlink: Part = _part("instant", "how long a device takes to receive a model")
     symbol_rate: NotNegative = Field(
-        0.0, description="symbols per unit of time (the bandwidth); 0: time on the air is not counted"
+        0.0, description="symbols per unit of time (the bandwidth); 0: airtime is not counted"
     )
-    allocation: Part = _part("equal_bits", "how a tick's symbols are shared")
-    num_blocks: Annotated[Count, Field(le=10_000)] = Field(1, description="b, resource blocks that fade apart")
-    max_power: Positive = Field(1.0, description="the most that a scheduler may decide, in times the nominal power")
-    retransmission: Part = _part("drop", "what becomes of a packet that did not arrive")
+    allocation: Part = _part("equal_bits", "how symbols are shared among the uploads")
+    num_blocks: Annotated[Count, Field(le=10_000)] = Field(1, description="b, resource blocks that fade independently")
+    max_power: Positive = Field(
+        1.0, description="largest power that a scheduler may choose, relative to the nominal power"
+    )
+    retransmission: Part = _part("drop", "what happens to a lost packet")
     joules_per_symbol: NotNegative = Field(0.0, description="energy of sending one symbol, in J; 0: not counted")
 
 
@@ -162,7 +166,7 @@ class PolicyConfig(_Group):
     """Who uploads, and how what arrives is weighed and combined."""
 
     scheduler: Part = _part("proposed", "who uploads; see `fedtide parts`")
-    limit: Count = Field(8, description="R, uploads per aggregation at most")
+    limit: Count = Field(8, description="R, maximum number of uploads per aggregation")
     weighting: Part = _part("age_aware", "how much each arrived update counts")
     age_base: Positive = Field(1.0, description="gamma: below 1 favours fresh updates, above 1 old ones")
     aggregator: Part = _part("average_models", "how arrived updates become the next model")
@@ -181,42 +185,44 @@ class CodecConfig(_Group):
 class Learning(_Group):
     """What a device does with a model, and how models are scored."""
 
-    model: Part = _part("paper_cnn", "what is trained; file.py:make for a PyTorch module")
-    trainer: Part = _part("native", "who trains: native is the C++ kernel, torch is PyTorch")
-    local_epochs: Count | None = Field(3, description="E as passes over the device's data")
-    local_steps: Count | None = Field(None, description="E as steps; takes the place of local_epochs")
+    model: Part = _part("paper_cnn", "the model; file.py:make for a PyTorch module")
+    trainer: Part = _part("native", "how devices train: native is the C++ kernel, torch is PyTorch")
+    local_epochs: Count | None = Field(3, description="E, passes over the data of the device")
+    local_steps: Count | None = Field(None, description="E, number of steps; replaces local_epochs")
     batch_size: Count = Field(50, description="samples per step")
-    learning_rate: Positive = Field(0.01, description="alpha at the start")
-    schedule: Part = _part("halved", "how the learning rate changes in the course of a run; halved: at half-time")
-    work: Part = _part("equal", "how much each device does, if not all do what the keys above say")
-    proximal: NotNegative = Field(0.02, description="lambda")
+    learning_rate: Positive = Field(0.01, description="alpha, initial learning rate")
+    schedule: Part = _part("halved", "how the learning rate changes during a run; halved: at half-time")
+    work: Part = _part("equal", "how much work each device does, if it differs between devices")
+    proximal: NotNegative = Field(0.02, description="lambda, weight of the proximal term")
     dropout: bool = Field(True, description="keep the model's dropout layers")
     evaluate_every: NotNegative = Field(0.0, description="simulated time between evaluations; 0: every aggregation")
-    training_loss: bool = Field(False, description="evaluate the loss on all training data too")
-    target_accuracy: Share | None = Field(None, description="the run ends when a test accuracy is as high as this")
+    training_loss: bool = Field(False, description="also evaluate the loss on all training data")
+    target_accuracy: Share | None = Field(None, description="the run ends once this test accuracy is reached")
     patience: Count | None = Field(
-        None, description="the run ends after so many evaluations without a better test accuracy"
+        None, description="the run ends after this number of evaluations without a better test accuracy"
     )
     metrics: tuple[Part, ...] = Field(
-        (), description="what else is measured when a model is scored: a list of names, or of {name: ..., arguments}"
+        (), description="what else to measure at every evaluation: a list of names, or of {name: ..., arguments}"
     )
 
 
 class Experiment(_Group):
     """One run: same experiment, same bits."""
 
-    seed: NonNegativeInt = Field(0, description="names every random stream")
+    seed: NonNegativeInt = Field(0, description="seed of all random numbers")
     framework: Literal["periodic", "fedavg", "fedasync", "fedbuff"] | None = Field(
-        None, description="a preset for timeline, aggregation and learning; keys you give yourself win"
+        None, description="a preset for timeline, aggregation and learning; keys that you set override it"
     )
     method: Literal["scaffold", "ef21", "over_the_air"] | None = Field(
         None,
-        description="parts that a paper publishes together, which do not work apart; parameters of theirs are yours",
+        description="parts that a paper published together; you can set their parameters",
     )
-    profile: Literal["paper", "released-code"] = Field("paper", description="whose values fill what you leave out")
+    profile: Literal["paper", "released-code"] = Field(
+        "paper", description="source of the default values: the paper, or the authors' released code"
+    )
     scenario: Name | None = Field(
         None,
-        description="a preset for the world: data, devices, radio and their times; framework and keys of your own win",
+        description="a preset for data, devices, radio and their times; framework and keys that you set override it",
     )
     data: Data = Data()
     fleet: FleetConfig = FleetConfig()
@@ -226,7 +232,7 @@ class Experiment(_Group):
     codec: CodecConfig = CodecConfig()
     learning: Learning = Learning()
     tracker: tuple[Part, ...] = Field(
-        (), description="who watches the run: a list of names, or of {name: ..., arguments}"
+        (), description="what follows the run: a list of names, or of {name: ..., arguments}"
     )
 
     @model_validator(mode="before")
@@ -269,7 +275,7 @@ class Experiment(_Group):
             raise ValueError("give exactly one of learning.local_epochs and learning.local_steps")
         if 0 < self.learning.evaluate_every < 1e-12 * timeline.horizon:
             raise ValueError(
-                f"learning.evaluate_every={self.learning.evaluate_every:g} is nothing beside timeline.horizon="
+                f"learning.evaluate_every={self.learning.evaluate_every:g} is too small for timeline.horizon="
                 f"{timeline.horizon:g}; raise it, or say 0 for every aggregation"
             )
         if problem := workload.workload_problem(self):

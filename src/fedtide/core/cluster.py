@@ -13,6 +13,10 @@ from fedtide.core import signals
 from fedtide.errors import FedtideError
 
 CONNECT_SECONDS = 10
+_TLS_KEYS = {
+    "tls_ca_file": "DASK_DISTRIBUTED__COMM__TLS__CA_FILE",
+    "tls_client_cert": "DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT (and __KEY)",
+}
 
 
 class Cluster(NamedTuple):
@@ -28,8 +32,17 @@ def connect_cluster(asked: str, key: str, address: str | None, workers: int, **l
     asked: who needs Dask, key: what gives the address, for the error's line. local: what else a cluster here is made with.
     """
     require_dask(asked)
-    from distributed import Client, LocalCluster
+    from distributed import Client, LocalCluster, Security
 
+    tls = None
+    if address is not None and address.startswith("tls://"):
+        tls = Security()  # of Dask's own configuration
+        if missing := [name for name in ("tls_ca_file", "tls_client_cert") if getattr(tls, name) is None]:
+            given = " and ".join(_TLS_KEYS[name] for name in missing)
+            raise FedtideError(
+                f"{key}={address} speaks TLS, and Dask's configuration has no certificates for it: set {given} "
+                "(docs/howto/cluster.md)"
+            )
     with contextlib.ExitStack() as open_now:
         try:
             cluster = None
@@ -44,7 +57,7 @@ def connect_cluster(asked: str, key: str, address: str | None, workers: int, **l
                     **local,
                 )
                 open_now.callback(cluster.close)
-            client = Client(cluster or address, timeout=CONNECT_SECONDS)
+            client = Client(cluster or address, timeout=CONNECT_SECONDS, security=tls)
         except (OSError, ValueError, TimeoutError) as error:
             raise FedtideError(f"no Dask scheduler answers at {address!r} ({error}); check {key}") from error
         except (AssertionError, RuntimeError) as error:

@@ -74,7 +74,7 @@ def refuse_other_file_kind(path: Path, kind: bytes, what: str) -> None:
     except OSError as error:
         raise file_fault(path, "read", error) from error
     if not re.match(kind, head, re.DOTALL):
-        raise FedtideError(f"{path} is there and is not {what}: name another file, or move that one away")
+        raise FedtideError(f"{path} exists and is not {what}: name another file, or move that one away")
 
 
 def require_writable(path: Path) -> None:

@@ -113,7 +113,7 @@ def read_yaml_file(path: Path, kind: str = "experiment") -> dict[str, Any]:
         tree = parse_yaml(read_bytes(path).decode("utf-8-sig"))
     except FileNotFoundError as error:
         words = ", or give key=value words" if kind == "experiment" else ""
-        raise FedtideError(f"there is no {kind} file {named}; name a YAML file{words}") from error
+        raise FedtideError(f"{kind} file not found: {named}; name a YAML file{words}") from error
     except UnicodeDecodeError as error:
         raise FedtideError(f"the {kind} file {named} cannot be read: {error}; save it as UTF-8 text") from error
     except (OSError, ValueError) as error:  # ConfigSyntaxError is one of the latter

@@ -259,7 +259,7 @@ def _pairs(given: Any, part: str) -> Iterator[tuple[Any, Any]]:
 def _rows(given: Any, columns: list[str], part: str) -> Iterator[Mapping[str, Any]]:
     for row in given if isinstance(given, Iterable) else [given]:
         if not isinstance(row, Mapping):
-            raise DataError(f"{part} gives a {type(row).__name__}, not rows: hand over one split, as dataset['train']")
+            raise DataError(f"{part} gives a {type(row).__name__}, not rows: pass one split, as dataset['train']")
         if missing := [name for name in columns if name not in row]:
             raise DataError(
                 f"{part} has the columns {', '.join(map(str, row))}, and no {missing[0]!r}: name it in from_huggingface"
@@ -282,7 +282,7 @@ def _gathered(pairs: Iterable[tuple[Any, Any]], part: str) -> _Split:
                 "bring all of them to one size and one number of channels"
             )
     if not images:
-        raise DataError(f"{part} has no samples: hand over at least one")
+        raise DataError(f"{part} has no samples: pass at least one")
     stacked = np.stack(images)
     return stacked.transpose(0, 3, 1, 2) if stacked.ndim == 4 and not first else stacked, labels
 

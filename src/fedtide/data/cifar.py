@@ -227,4 +227,4 @@ def _svhn_part(path: Path, md5: str) -> Samples:
         images, labels = np.asarray(found["X"]), np.asarray(found["y"]).ravel()
         return Samples(images.transpose(3, 2, 0, 1), labels.astype(np.uint8) % 10)
     except Exception as error:  # a damaged file can raise nearly anything
-        raise DataError(f"{path} cannot be read ({fault_text(error)}); get it anew") from error
+        raise DataError(f"{path} cannot be read ({fault_text(error)}); download it again") from error

@@ -66,6 +66,26 @@ def validation_split(whole: Dataset, share: float) -> Dataset:
     return whole._replace(train=train, test=test, owners=owners)
 
 
+def held_out_split(whole: Dataset, num_train: int | None, count: int) -> Dataset:
+    """Return a data set whose training samples after the first num_train, so many, are held out; it has no others."""
+    if num_train is None:
+        raise FedtideError(
+            f"data.num_held_out={count} takes the training samples that follow the first data.num_train, which is not given; "
+            "set data.num_train"
+        )
+    if (there := len(whole.train.labels)) != num_train + count:
+        raise FedtideError(
+            f"data.num_train={num_train} and data.num_held_out={count} need {num_train + count} training samples, and "
+            f"data.name={whole.name} gives {there}; lower one of them"
+        )
+    train, held = (
+        Samples(whole.train.images[part], whole.train.labels[part], whole.train.values)
+        for part in (slice(num_train), slice(num_train, None))
+    )
+    owners = None if whole.owners is None else whole.owners[:num_train]
+    return whole._replace(train=train, owners=owners, held_out=held)
+
+
 def dataset_in_turn(columns: Sequence[Sequence[Item]]) -> list[Item]:
     """Return the items of several lists, one of each in turn, so that the first ones are spread evenly over the lists."""
     nothing = object()
@@ -127,7 +147,7 @@ def _channels_first(given: Any, label: str, channels: Channels) -> npt.NDArray[A
     last = array.shape[3] <= MOST_CHANNELS
     if channels == "auto" and (array.shape[1] <= MOST_CHANNELS) == last:
         raise DataError(
-            f"{label} has images {list(array.shape)}, whose channels may be first or last: say channels=first or last"
+            f"{label} has images {list(array.shape)}, whose channels may be first or last: set channels=first or last"
         )
     return array.transpose(0, 3, 1, 2) if channels == "last" or (channels == "auto" and last) else array
 

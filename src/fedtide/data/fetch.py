@@ -106,7 +106,7 @@ def check_md5(path: Path, expected: str) -> None:
     with path.open("rb") as file:
         found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if found != expected:
-        raise DataError(f"{path} is corrupt or another file: MD5 {found}, expected {expected}; get it anew")
+        raise DataError(f"{path} is corrupt or another file: MD5 {found}, expected {expected}; download it again")
 
 
 def find_fetched_file(folder: Path, layouts: Iterable[str], names: Iterable[str]) -> Path | None:

@@ -53,14 +53,14 @@ def speech_commands(
             f"Speech Commands: {place} holds {len(words)} folders with {sum(map(len, files))} wav files; expected {_HOLDS}"
         )
     if missing := sorted((validation | testing) - {name for column in files for name in column}):
-        raise DataError(f"Speech Commands: {place / missing[0]} is listed and not there: unpack the archive anew")
+        raise DataError(f"Speech Commands: {place / missing[0]} is listed and not there: unpack the archive again")
     training, tested = (
         dataset_in_turn([[name for name in column if name in chosen] for column in files])
         for chosen in (set().union(*files) - validation - testing, testing)
     )
     if not training or not tested:
         raise DataError(
-            f"Speech Commands: no recording of {place} is left for training, or for the test: unpack it anew"
+            f"Speech Commands: no recording of {place} is left for training, or for the test: unpack it again"
         )
     parts = first_items(training, num_train, "num_train"), first_items(tested, num_test, "num_test")  # no other is read
     labels = [np.array([words.index(name.partition("/")[0]) for name in part], np.uint8) for part in parts]
@@ -102,7 +102,7 @@ def _recording(path: Path) -> Floats:
             data = file.readframes(_RATE)
     except (OSError, EOFError, wave.Error) as error:
         raise DataError(
-            f"{path} cannot be read as a recording ({str(error) or 'it ends too soon'}): unpack the archive anew"
+            f"{path} cannot be read as a recording ({str(error) or 'it ends too soon'}): unpack the archive again"
         ) from error
     if form != (_RATE, 1, 2):
         raise DataError(

@@ -105,7 +105,7 @@ class Markov:
         number = np.floor(time / self._length)
         for at in np.flatnonzero(~(number < _MOST_WINDOWS))[:1]:
             raise FedtideError(
-                f"availability=markov: mean_on={self.mean_on:g} and mean_off={self.mean_off:g} are nothing beside the time "
+                f"availability=markov: mean_on={self.mean_on:g} and mean_off={self.mean_off:g} are too small for the time "
                 f"{time[at]:g}; raise them"
             )
         number -= number * self._length > time

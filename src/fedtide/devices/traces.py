@@ -45,7 +45,7 @@ class Trace:
         """Return a column as whole numbers >= least [rows]."""
         column = self[name]
         bad = (column != np.floor(column)) | (column < least) | (column > 2**53)
-        self.refuse(bad, f"{name}={{{name}:g}} is no whole number >= {least}; number them {least}, ...")
+        self.refuse(bad, f"{name}={{{name}:g}} is not a whole number >= {least}; number them {least}, ...")
         return column.astype(np.int64)
 
     def devices(self, num_devices: int | None = None) -> Ints:
@@ -133,7 +133,7 @@ def csv_columns(path: Path, content: bytes) -> _Table:
     try:
         rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"the trace {path} is no CSV file of UTF-8 text ({error}); save it as one") from error
+        raise DataError(f"the trace {path} is not a CSV file of UTF-8 text ({error}); save it as one") from error
     while rows and not rows[-1]:
         rows.pop()
     header = [name.strip() for name in rows[0]] if rows else []
@@ -165,7 +165,7 @@ def _parquet(path: Path, content: bytes) -> _Table:
         table: Any = pq.read_table(pa.BufferReader(content))
     except Exception as error:  # a damaged file can raise nearly anything
         line = " ".join(str(error).split())[:200]
-        raise DataError(f"the trace {path} is no Parquet file, or damaged ({line}); write it anew") from error
+        raise DataError(f"the trace {path} is not a Parquet file, or damaged ({line}); write it again") from error
 
     def column(name: str, number: Callable[[str], float] = float, problem: str = "") -> Floats:
         kind = table.schema.field(name).type

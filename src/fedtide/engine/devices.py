@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from fedtide import testing
+from fedtide.aggregate.base import needs_server_update
 from fedtide.codec.base import Codec, Packet, Sent, checked_packet, max_packet_bits
 from fedtide.core.memory_budget import require_memory
 from fedtide.core.versioned import versioned_dict
 from fedtide.core.yaml12 import shown
 from fedtide.engine.exchange import Announced, Delivered, ReadyDevices
 from fedtide.engine.loop import Stopwatch, score_model, trainer_label
+from fedtide.engine.outcome import outcome_of
 from fedtide.engine.step import (
     SCALE_BITS,
     ServerState,
@@ -291,7 +293,8 @@ class Simulated:
         """Look up who is ready and how the links are; train first what a scheduler or a trainer's memory asks for."""
         system, needs = self.system, self.system.policy.needs
         link, devices, updates = step_links(system, tick), state.devices, None
-        if len(tick.ready) and (self.eager or "update_sq_norm" in needs or updates_state_on_train(self.trainer)):
+        wanted = self.eager or "update_sq_norm" in needs or "outcome" in needs
+        if len(tick.ready) and (wanted or updates_state_on_train(self.trainer)):
             count, num_parameters = len(tick.ready), self._length(state)
             require_memory(
                 8.0 * count * num_parameters,
@@ -312,8 +315,12 @@ class Simulated:
             )
             self.watch.lap("training")
         rows = step_candidates(system, tick, state.uploads, link, reports)
+        found = ReadyDevices(rows, link, _Known(updates, devices))
+        if "outcome" in needs:
+            unwatched = replace(self, watch=Stopwatch())
+            rows = rows._replace(outcome=outcome_of(system, self.trainer, unwatched, state, tick, found))
         self.watch.lap("scheduling")
-        return ReadyDevices(rows, link, _Known(updates, devices))
+        return found._replace(rows=rows)
 
     def landed(self, state: ServerState, tick: Tick, link: Link) -> ReadyDevices:
         """Return those whose uploads are in, over the links that they were sent [m]."""
@@ -321,6 +328,13 @@ class Simulated:
         return ReadyDevices(rows, link, _Known(None, state.devices))
 
     def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Announced:
+        """Divide those that send into lots; where the aggregator needs it, train on the server's own samples, too."""
+        announced = self._announce(state, tick, ready, grant)
+        if not needs_server_update(self.system.policy.aggregator) or not len(announced.arriving):
+            return announced
+        return announced._replace(server_update=self._server_update(state))
+
+    def _announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Announced:
         """Divide those that send into lots. A packet of more bits than its link carries is lost.
 
         Where that can be, who arrives is known when all are encoded: then all packets are held, which take together what the
@@ -378,6 +392,16 @@ class Simulated:
         devices = acknowledge_devices(self.trainer, devices, [*packets.sent], decoded)
         self.watch.lap("codec")
         return Delivered(decoded, {k: _size(packet) for k, packet in packets.sent.items()}, devices)
+
+    def _server_update(self, state: ServerState) -> Vector:
+        """Return the update of a training on held-out samples from the current model [d], as by one more device."""
+        samples, version = self.system.dataset.held_out, state.version
+        assert samples is not None
+        rate = float(step_learning_rates(self.system, np.array([version]))[0])
+        indices = np.arange(len(samples.labels))
+        job = Job(len(state.held), version, state.models[version], rate, samples, indices)
+        update: Vector = train_jobs(self.trainer, [job], {})[0][0]
+        return update
 
     def _trained(self, state: ServerState, lot: Lot) -> Vector:
         """Return the updates of a lot [l d]."""

@@ -35,6 +35,7 @@ class Announced(NamedTuple):
     again: Ints = np.zeros(0, np.int64)  # positions within the candidates of those that send a lost packet once more
     keeps: Ints | None = None  # positions of those that keep their update to send it again; None: nobody
     memory: Mapping[str, Memory] = {}  # what the server has of packets that are not complete
+    server_update: Vector | None = None  # of the server's own training, for aggregators that need it [d]
 
 
 class Delivered(NamedTuple):

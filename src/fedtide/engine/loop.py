@@ -27,13 +27,13 @@ Sink: TypeAlias = Callable[[RoundRecord, ServerState, Info], None]
 class Stopwatch:
     """Charges the time that passes to one stage after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
+        self._clock, self._last = clock, clock()
 
     def lap(self, stage: str) -> None:
         """Charge the time since the last lap to a stage."""
-        now = time.perf_counter()
+        now = self._clock()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now
 
@@ -195,7 +195,7 @@ def _finite(loss: float | None) -> float | None:
 
 
 def score_model(trainer: Trainer, model: Vector, samples: Samples) -> Score:
-    """Score a model; raise if a user's trainer returns something that is no score."""
+    """Score a model; raise if a user's trainer returns something that is not a score."""
     given: Any = trainer.evaluate(readonly_copy(model), samples)
     try:
         score = Score(float(given.accuracy), float(given.loss))

@@ -15,7 +15,7 @@ from fedtide.codec.base import Codec
 from fedtide.config import Experiment
 from fedtide.core.memory_budget import require_memory
 from fedtide.core.yaml12 import shown
-from fedtide.data.dataset import checked_dataset, validation_split
+from fedtide.data.dataset import checked_dataset, held_out_split, validation_split
 from fedtide.data.holdings import (
     Counted,
     Holdings,
@@ -28,7 +28,7 @@ from fedtide.data.holdings import (
 from fedtide.devices.duration import Duration, first_duration
 from fedtide.devices.fleet import Fleet
 from fedtide.engine.cells import expected_interference
-from fedtide.engine.step import REPORT_BITS, Policy
+from fedtide.engine.step import NEEDS, Policy
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
 from fedtide.learning.trainer import (
@@ -73,7 +73,7 @@ def _key(experiment: Experiment, kind: str, name: str, key: str) -> Any:
         raise FedtideError(f"{asking} is filled in for a {' and a '.join(others)} only; ask for another key")
     otherwise = f"see `fedtide run --keys` and `fedtide parts {kind}`"
     hint = did_you_mean(key, [*config.all_keys(), *KINDS[kind].fills], otherwise)
-    raise FedtideError(f"{asking} is no key of an experiment: {hint}")
+    raise FedtideError(f"{asking} is not a key of an experiment: {hint}")
 
 
 def make_system_part(experiment: Experiment, kind: str, **more: Any) -> Any:
@@ -85,13 +85,17 @@ def make_system_part(experiment: Experiment, kind: str, **more: Any) -> Any:
 
 def load_dataset(experiment: Experiment, say: Callable[[str], None] = say_nothing, images: bool = True) -> Dataset:
     """Load the data set that an experiment names; a plan can do without the images."""
-    made: Any = experiment_part(experiment, "data", run_say=say, run_images=images)
+    data, more = experiment.data, dict[str, Any]()
+    if data.num_held_out and data.num_train:
+        more["data_num_train"] = data.num_train + data.num_held_out
+    made: Any = experiment_part(experiment, "data", run_say=say, run_images=images, **more)
     loaded: Dataset = made.policy if isinstance(made, checks.Guarded) else made
     if (name := experiment.part("data").name) not in (ours := builtin_parts("data")):
         place = checks.source_place(registry.find_part("data", name, ours))
         loaded = checked_dataset(loaded, made.label + place)
-    share = experiment.data.validation
-    return validation_split(loaded, share) if share else loaded
+    if data.num_held_out:
+        loaded = held_out_split(loaded, data.num_train, data.num_held_out)
+    return validation_split(loaded, data.validation) if data.validation else loaded
 
 
 def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
@@ -189,11 +193,10 @@ def make_policy(experiment: Experiment, coverage: Coverage | None = None, **more
     cells = make_coverage(experiment) if coverage is None else coverage
     aggregator = experiment_part(experiment, "aggregator", run_coverage=cells)
     needs = getattr(scheduler, "needs", ())
-    if not isinstance(needs, tuple | list) or not all(isinstance(each, str) and each in REPORT_BITS for each in needs):
+    if not isinstance(needs, tuple | list) or not all(isinstance(each, str) and each in NEEDS for each in needs):
         raise FedtideError(
             f"{checks.part_label('scheduler', scheduler)} has needs={needs!r}: it must be a tuple of what "
-            "devices can report, "
-            f"{', '.join(map(repr, REPORT_BITS))}"
+            f"a scheduler can ask for, {', '.join(map(repr, NEEDS))}"
         )
     return Policy(scheduler, experiment.policy.limit, weighting, as_aggregator(aggregator))
 

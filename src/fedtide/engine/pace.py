@@ -73,7 +73,7 @@ def make_world(time: Pace, fleet: Fleet, energy: Energy, coverage: Coverage, at_
         )
     if uploads == "later" and (at_once or resends):
         what = "radio.access" if at_once else "radio.retransmission"
-        raise FedtideError(f"timeline.uploads=later does not go with {what}: the server must wait; say uploads=wait")
+        raise FedtideError(f"timeline.uploads=later does not go with {what}: the server must wait; set uploads=wait")
     if at_once and resends:
         raise FedtideError("radio.retransmission needs packets, and radio.access has none; leave one of them out")
     if keys.battery_joules is not None and not energy_is_counted(energy):

@@ -64,15 +64,17 @@ def simulate(
     tracker: Sequence[Any] = (),
     warn: Callable[[str], None] | None = None,
 ) -> Result:
-    """Run an experiment (or what fedtide.experiment makes one of: a file, a mapping); return its rounds and final model.
+    """Run an experiment and return its result.
 
-    folder: where to keep the run (a path, or the header that `fedtide.runs.read_run_header` read there); if it holds a part of
-    this run already, that is continued. threads: jobs trained at a time, by default one per core. eager: train every ready
-    device, scheduled or not (same results, more work). on_round is called with every record and the number of ticks in all,
-    say with what is fetched. tracker: who else watches, besides those that the experiment names; warn: told of one that fails.
-    None of these changes a bit of the result. system:
-    what `build` made of this very experiment, dataset: its data, trainer: what `make_trainer` made of the system; to use them
-    for several runs. What is handed over belongs to the run: a folder that was begun with something else is refused.
+    None of the arguments but the experiment changes the result.
+
+    experiment: an Experiment, or a file or mapping to build one from. folder: the run folder, as a path or a header from
+    `fedtide.runs.read_run_header`; None keeps nothing. An interrupted run in it is continued. threads: number of devices
+    trained in parallel, by default one per core. eager: train every ready device, scheduled or not (same results, more work).
+    on_round: called with every record and the number of aggregations in all. say: called with a line about each download.
+    tracker: an additional tracker. warn: called if a tracker fails. system: the result of `build` for this experiment, to be
+    shared by several runs. dataset: the data set to use. trainer: the result of `make_trainer` for the system. A folder that was
+    begun with another data set, system or trainer is refused.
     """
     watch = Stopwatch()
     experiment = preflight_experiment(experiment)

@@ -49,6 +49,7 @@ _NOTHING = 1e-9  # bits; products of links too faint to matter
 
 # What a device may report before the schedule is made, each a number of so many bits.
 REPORT_BITS: Final = {"update_sq_norm": 32, "loss": 32}
+NEEDS: Final = (*REPORT_BITS, "outcome")  # what a scheduler may ask for; an outcome is a simulation's to tell
 SCALE_BITS: Final = 32  # what each of those that send at once reports of its update, for a common amplitude
 
 
@@ -62,7 +63,7 @@ class Policy(NamedTuple):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What the scheduler wants every ready device to report: names of columns of `Candidates`."""
+        """What the scheduler wants to know of the ready devices: names of fields of `Candidates`."""
         return tuple(getattr(self.scheduler, "needs", ()))
 
 
@@ -219,6 +220,7 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
     edge = None if rules.edges is None else edges_in_step(rules.edges, tick, rows, grant)
     if len(uploads.arriving):
         cohort = weigh(rules, state, rows, uploads.arriving, memory, tick.job)
+        cohort = cohort._replace(server_update=uploads.server_update)
         weights, aggregator, lent = cohort.weights, policy.aggregator, read_only(model)
         label = checks.part_label("aggregator", aggregator)
         if edge is None or rules.starts is None:
@@ -250,7 +252,7 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
     receive = rows.device[:0] if rules.reacts else rows.device
     keep = uplink.kept_versions(memory, state.version + 1, rules.history) if rules.reacts or rules.history else ()
     state = next_state(state, receive, rows.device[uploads.arriving], model, memory, onward, keep)
-    reported = uploads.control_bits + float(len(rows.device) * sum(REPORT_BITS[name] for name in policy.needs))
+    reported = uploads.control_bits + float(len(rows.device) * sum(REPORT_BITS.get(name, 0) for name in policy.needs))
     again, keeps = uploads.again, uploads.keeps
     return state, Info(
         tick, rows, grant, sent, uploads.arriving, weights, reported, again, keeps, None, granted, waiting, edge
@@ -401,7 +403,7 @@ def step_candidates(
     tick: Tick,
     uploads: Ints | VersionedArray,
     link: Link | None = None,
-    reports: Mapping[str, Floats] | None = None,
+    reports: Mapping[str, Any] | None = None,
 ) -> Candidates:
     """Return the ready devices of a tick over this tick's channel."""
     fleet, ready = system.fleet, tick.ready

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedtide.aggregate.base import needs_server_update
 from fedtide.aggregate.hierarchical import Hierarchical, edge_servers
 from fedtide.codec.base import Codec
 from fedtide.config import Experiment
@@ -153,6 +154,7 @@ def build(
     ticks: Sequence[Tick] = () if time.reacts else make_ticks(time, known)
     energy: Energy = make_system_part(experiment, "energy")
     policy = make_policy(experiment, coverage, run_duration=time.duration, run_energy=energy)
+    _check_held_out(experiment, policy, dataset)
     access, uplink = make_access(experiment), make_channel(experiment, coverage)
     allocation: Allocation = make_system_part(experiment, "allocation")
     cells: Any = coverage if has_several_cells(coverage) else None
@@ -200,6 +202,22 @@ def build(
         cells=cells,
         power=power if callable(power := getattr(coverage, "power", None)) else None,
     )
+
+
+def _check_held_out(experiment: Experiment, policy: Policy, dataset: Dataset) -> None:
+    """Raise if a part needs held-out samples and there are none, or if outcomes are asked for of uploads that are in later."""
+    if needs_server_update(policy.aggregator) and dataset.held_out is None:
+        raise FedtideError(
+            f"policy.aggregator={experiment.policy.aggregator} needs samples of the server's own: set data.num_train and "
+            "data.num_held_out=100"
+        )
+    asks = f"policy.scheduler={experiment.policy.scheduler} asks what its choices would lead to"
+    if "outcome" in policy.needs and dataset.held_out is None:
+        raise FedtideError(f"{asks}, which is told on held-out samples: set data.num_train and data.num_held_out=500")
+    if "outcome" in policy.needs and experiment.timeline.uploads == "later":
+        raise FedtideError(
+            f"{asks}, and with timeline.uploads=later its uploads are in later: set timeline.uploads=fixed"
+        )
 
 
 def _receiving(

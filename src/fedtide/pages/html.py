@@ -26,6 +26,10 @@ BEGINNING: Final = (
     rb'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
     rb'<meta http-equiv="Content-Security-Policy" content="default-src '
 )
+_STILL: Final = (
+    '<noscript><figure class="still">{static}<figcaption>With scripts, this page can be explored.'
+    "</figcaption></figure></noscript>"
+)
 # Escaped in JSON strings, so that no label can end the script element.
 _ESCAPES: Final = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
@@ -84,8 +88,8 @@ def html_page(
     """Return a page as one HTML file. Equal arguments give equal bytes.
 
     title: plain text. payload: JSON and NumPy values; numbers are rounded. parts: asset scripts, in order. body: HTML with
-    landmarks. static: an SVG for readers without scripts. styles: asset style sheets after the common ones. polls: the page
-    may ask its server for more.
+    landmarks. static: an SVG for readers without scripts; empty if the body says all. styles: asset style sheets after
+    the common ones. polls: the page may ask its server for more.
     """
     if not (isinstance(body, Markup) and isinstance(static, Markup)):
         raise TypeError("a page is made of Markup: other text could come from a user")
@@ -112,8 +116,7 @@ def html_page(
         '<a class="skip" href="#main">Skip to the content</a>',
         '<div id="tools" class="tools"></div>',
         body,
-        f'<noscript><figure class="still">{static}<figcaption>With scripts, this page can be explored.'
-        "</figcaption></figure></noscript>",
+        *([_STILL.format(static=static)] if static else []),
         f'<script type="application/json" id="data">{payload_json(payload)}</script>',
         *(f"<script>{each}</script>" for each in scripts),
         "</body>",

@@ -1,4 +1,4 @@
-"""Follow a run in a browser: a server for this machine only, which reads the run's folder and changes nothing."""
+"""Follow runs or a study in a browser: a server for this machine only, which reads their folders and changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fedtide.core.faults import explain_fault
 from fedtide.pages.html import html_security_policy
@@ -31,19 +31,30 @@ _HEADERS: Final = {
 }
 
 
-def serve_live(folders: Sequence[Path], port: int, tell: Callable[[str], None]) -> None:
-    """Serve the page of these runs until it is interrupted. port: 0 for any free one. tell: called with the address."""
-    with _server(folders, port) as bound:
-        run_page(folders, "")  # an error is raised here, not only shown in the browser
+class LivePages(NamedTuple):
+    """What is served of some folders: a page, the data that it asks for later, and a tag that changes when there is news."""
+
+    page: Callable[[Sequence[Path], str], str] = run_page
+    data: Callable[[Sequence[Path], str], str] = run_page_data
+    tag: Callable[[Sequence[Path]], str] = lambda folders: _tag_of(folders)
+
+
+_RUN_PAGES: Final = LivePages()
+
+
+def serve_live(folders: Sequence[Path], port: int, tell: Callable[[str], None], pages: LivePages = _RUN_PAGES) -> None:
+    """Serve the page of these folders until it is interrupted. port: 0 for any free one. tell: called with the address."""
+    with _server(folders, port, pages) as bound:
+        pages.page(folders, "")  # an error is raised here, not only shown in the browser
         tell(f"http://{_LOOPBACK}:{bound.server_address[1]}/")
         bound.serve_forever(poll_interval=0.2)
 
 
-def _server(folders: Sequence[Path], port: int = 0) -> ThreadingHTTPServer:
-    """Return a server of these runs' page, bound to this machine only and not started."""
+def _server(folders: Sequence[Path], port: int = 0, pages: LivePages = _RUN_PAGES) -> ThreadingHTTPServer:
+    """Return a server of these folders' page, bound to this machine only and not started."""
 
     class Handler(_Handler):
-        cache = _Cache(list(folders))
+        cache = _Cache(list(folders), pages)
 
     return _Server((_LOOPBACK, port), Handler)
 
@@ -65,12 +76,13 @@ def _tag_of(folders: Sequence[Path]) -> str:
 class _Cache:
     """The newest page and data, made once for all who ask."""
 
-    def __init__(self, folders: list[Path]) -> None:
-        self.folders, self.lock, self.made = folders, threading.Lock(), dict[tuple[str, str], str]()
+    def __init__(self, folders: list[Path], pages: LivePages) -> None:
+        self.folders, self.pages = folders, pages
+        self.lock, self.made = threading.Lock(), dict[tuple[str, str], str]()
 
     def get(self, what: str, make: Callable[[Sequence[Path], str], str]) -> str:
         with self.lock:
-            tag = _tag_of(self.folders)
+            tag = self.pages.tag(self.folders)
             if (what, tag) not in self.made:
                 self.made = {key: made for key, made in self.made.items() if key[1] == tag}
                 self.made[what, tag] = make(self.folders, tag)
@@ -122,12 +134,12 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(403, "this server answers this machine only\n")
         try:
             if self.path == "/":
-                return self._answer(200, self.cache.get("page", run_page), "text/html")
+                return self._answer(200, self.cache.get("page", self.cache.pages.page), "text/html")
             if self.path != "/data":
                 return self._answer(404, "there is only /\n")
-            if self.headers.get("X-Seen") == _tag_of(self.cache.folders):
+            if self.headers.get("X-Seen") == self.cache.pages.tag(self.cache.folders):
                 return self._answer(304, "")
-            return self._answer(200, self.cache.get("data", run_page_data), "application/json")
+            return self._answer(200, self.cache.get("data", self.cache.pages.data), "application/json")
         except (ConnectionError, TimeoutError):  # the client has gone
             raise
         except Exception as error:  # the folder is being written to: the next request may succeed

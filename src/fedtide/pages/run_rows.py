@@ -213,12 +213,21 @@ def run_row_interference(run: RunView, grid: RowGrid) -> dict[str, Any] | None:
     }
 
 
+_SCORES: Final = ("test_accuracy", "test_loss", "train_loss")
+_MOST_METRICS: Final = 12  # of a run, that a page can draw
+
+
 def run_row_curve(run: RunView, level: int) -> dict[str, Any]:
-    """Return the accuracy of the scored models, which need not be those of the columns."""
+    """Return the scores of the scored models, which need not be those of the columns: accuracy, losses, metrics."""
     scored = evaluated_rounds(run.rounds)
     chosen = [scored[at] for at in evenly_on_chart(len(scored), 2 * NUM_COLUMNS >> level).tolist()]
-    named = {"index": "index", "time": "time", "accuracy": "test_accuracy"}
-    return {name: [getattr(each, field) for each in chosen] for name, field in named.items()}
+    scores = {name: [getattr(each, name) for each in chosen] for name in _SCORES}
+    measured = dict.fromkeys(name for each in chosen for name in each.metrics)
+    scores |= {
+        f"metrics/{name[:60]}": [each.metrics.get(name) for each in chosen] for name in [*measured][:_MOST_METRICS]
+    }
+    known = {name: values for name, values in scores.items() if any(value is not None for value in values)}
+    return {"index": [each.index for each in chosen], "time": [each.time for each in chosen], "scores": known}
 
 
 _PICK_FIELDS: Final = ("picked", "age", "capacity", "symbols", "budget_bits", "sent_bits", "num_kept", "weight")
@@ -246,7 +255,7 @@ def run_row_columns(run: RunView, grid: RowGrid) -> dict[str, Any]:
     tree: dict[str, Any] = {
         name: [getattr(each, name) for each in chosen] for name in ("index", "time", "label_variance", "proved_minimal")
     }
-    for name in ("symbols", "bits"):
+    for name in ("symbols", "bits", *(["joules"] if run.rounds[-1].ledger.joules else [])):
         tree[name] = [getattr(each.ledger, name) for each in chosen]
     tree["air"] = [sum(each.symbols) for each in chosen]
     tree["ready"] = [each.num_ready for each in chosen]

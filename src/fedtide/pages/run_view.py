@@ -17,6 +17,7 @@ import numpy as np
 from fedtide.config import Experiment
 from fedtide.core.memory_budget import require_memory
 from fedtide.deploy import trace
+from fedtide.deploy.status import Follower, lasting_texts
 from fedtide.devices.availability import Availability
 from fedtide.devices.duration import Duration
 from fedtide.engine.cells import cells_at
@@ -68,6 +69,8 @@ class RunView(NamedTuple):
     num_parameters: int | None = None  # d
     versions: Mapping[str, Any] = {}  # what it was begun with
     groups: DeviceGroups | None = None  # None: there is one server and one cell
+    total: int = 0  # aggregations when it is complete; 0: not known before
+    federation: Mapping[str, str] = {}  # how it did besides, if it took place on real devices, by name
 
     @property
     def num_devices(self) -> int:
@@ -156,7 +159,9 @@ def _job_numbers(device: Ints) -> Ints:
 def _traced(folder: Path, run: Run) -> RunView:
     """Return a run of real devices. Wall times in seconds are moved to the clock of the records, period by period."""
     plain = _recorded(run.experiment, run.rounds, run.complete, "")._replace(kind="deployed", unit="s")
-    if not (folder / trace.NAME).exists():
+    if (folder / trace.NAME).exists():
+        plain = plain._replace(federation=lasting_texts(Follower(folder).look()))
+    else:
         return plain._replace(why=f"Trainings and labels are not shown: there is no {trace.NAME} beside the records")
     periods = trace.read_trace(folder).periods[: len(run.rounds)]
     both = list(zip(periods, run.rounds, strict=True))
@@ -249,6 +254,7 @@ def _planned(run: Run, plain: RunView) -> RunView:
         capacity=_capacities(system, ticks, run.rounds),
         label_counts=system.fleet.label_counts[:],
         groups=_all_groups(system, plain.groups, ticks[-1].time),
+        total=len(system.ticks),
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedtide.core.files import file_is_there
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.pages.html import Markup, html_page, html_text, join_markup, markup
+from fedtide.pages.html import Markup, html_page, html_text, join_markup, markup, payload_json
 from fedtide.pages.run import run_page
 from fedtide.pages.run_rows import fit_page
 from fedtide.pages.study_curves import (
@@ -58,9 +58,7 @@ def study_or_run_page(paths: Sequence[Path], store: Path | None = None) -> str:
     if page_is_of_runs(paths):
         return run_page(paths)
     if len(paths) > 1:
-        raise RunFolderError(
-            f"{paths[0]} is no run folder; name one run, two runs, or one study (a file, or its results)"
-        )
+        raise RunFolderError(f"{paths[0]} is no run folder; name runs, or one study (a file, or its results)")
     if paths[0].is_dir():
         return _folder_page(paths[0])
     return _study_page(read_study(paths[0]), Store(store or Path("results")), str(paths[0]))
@@ -73,7 +71,7 @@ def page_is_of_runs(paths: Sequence[Path]) -> bool:
             raise RunFolderError(f"there is no {path}; name a run folder, or a study")
     found = [file_is_there(path / "experiment.yaml") for path in paths]
     if any(found) and not all(found):
-        raise RunFolderError(f"{paths[found.index(False)]} is no run folder; name one run, two runs, or a study")
+        raise RunFolderError(f"{paths[found.index(False)]} is no run folder; name runs only, or one study")
     return all(found)
 
 
@@ -87,8 +85,31 @@ def _study_page(study: Study, store: Store, file: str = "STUDY.yaml") -> str:
     return _results_page(study, results, commands)
 
 
-def _results_page(study: Study, results: Mapping[str, Mapping[int, RunResult]], commands: Sequence[str] = ()) -> str:
-    """Return the page of a study whose results are in memory, by variant and seed."""
+def follow_study(study: Study, store: Path) -> tuple[Any, Any, Any]:
+    """Return what `pages.live` serves of a study under way: its page, how far it is, and a tag that changes with each run."""
+
+    def have() -> set[str]:
+        return Store(store).names() & {run.name for run in study.runs}
+
+    def page(_: Sequence[Path], tag: str) -> str:
+        results = by_label(study, Store(store))
+        if any(results.values()):
+            return _results_page(study, results, live=tag)
+        raise FedtideError(f"{store} holds no run of {study.name!r} yet: wait for the first one")
+
+    def data(_: Sequence[Path], tag: str) -> str:
+        return payload_json({"live": tag, "done": len(have()), "total": len(study.runs)})
+
+    return page, data, lambda _: str(len(have()))
+
+
+def _results_page(
+    study: Study,
+    results: Mapping[str, Mapping[int, RunResult]],
+    commands: Sequence[str] = (),
+    live: str | None = None,
+) -> str:
+    """Return the page of a study whose results are in memory, by variant and seed. live: as in `run_page`."""
     places = _places(study)
     curves = tuple(PageCurve(label, *places[label], results[label]) for label in study.labels)
     compared = table_references(study)
@@ -97,7 +118,8 @@ def _results_page(study: Study, results: Mapping[str, Mapping[int, RunResult]], 
     found = study_page_forest(family, 0, compared, MARGINS)
     done = sum(map(len, results.values()))
     lead = f"{len(curves)} variants, {done} of {len(study.runs)} runs. {count_page_verdicts(found)}"
-    return forest_page(study.name, lead, [family], found)
+    progress = None if live is None else {"live": live, "done": done, "total": len(study.runs)}
+    return forest_page(study.name, lead, [family], found, progress)
 
 
 def _folder_page(folder: Path) -> str:
@@ -120,8 +142,10 @@ def _folder_page(folder: Path) -> str:
     return _results_page(study, results, [f"fedtide study paths {shlex.quote(str(folder))}"])
 
 
-def forest_page(title: str, lead: str, families: Sequence[Family], found: Forest) -> str:
-    """Return a page of comparisons with the curves of their families."""
+def forest_page(
+    title: str, lead: str, families: Sequence[Family], found: Forest, progress: Mapping[str, Any] | None = None
+) -> str:
+    """Return a page of comparisons with the curves of their families. progress: of a study under way, which the page follows."""
     longest = max(
         len(run.columns["time"]) for family in families for curve in family.curves for run in curve.runs.values()
     )
@@ -132,6 +156,7 @@ def forest_page(title: str, lead: str, families: Sequence[Family], found: Forest
         pool = Pool(None if level == 0 else max(2, longest >> level))
         payload = {
             "title": cut_curve_label(title),
+            "progress": progress,
             "families": [study_curves_family(family, pool) for family in families],
             "forest": {**found._asdict(), "reach": {measure: _reach(found, measure) for measure in found.measures}},
             "columns": pool.columns,
@@ -145,7 +170,7 @@ def forest_page(title: str, lead: str, families: Sequence[Family], found: Forest
             if pool.is_thinned
             else "",
         }
-        return html_page(title, payload, PARTS, body, static, styles=("study.css",))
+        return html_page(title, payload, PARTS, body, static, styles=("study.css",), polls=progress is not None)
 
     return fit_page(make)
 
@@ -158,8 +183,13 @@ def _unit_widths(families: Sequence[Family]) -> dict[int, float]:
 
 
 def _reach(found: Forest, measure: str) -> dict[str, Any]:
-    reach = _extent([row["by"].get(measure, {}) for group in found.groups for row in group["rows"]])
-    return {"most": reach, "ticks": _ticks(reach)}
+    """Return the axis of every setting: how far it reaches, and its ticks on a square root scale."""
+    by_setting: dict[str, list[Any]] = {}
+    for group in found.groups:
+        by_setting.setdefault(group.get("setting") or "", []).extend(
+            row["by"].get(measure, {}) for row in group["rows"]
+        )
+    return {name: {"most": (most := _extent(rows)), "ticks": _ticks(most)} for name, rows in by_setting.items()}
 
 
 def count_page_verdicts(found: Forest) -> str:

@@ -56,10 +56,10 @@ def arg(
     lt: float | None = None,
     le: float | None = None,
 ) -> Arg:
-    """Describe a parameter of a part, in the place of a second argument to Annotated.
+    """Describe a parameter of a part, as the second argument of Annotated.
 
-    key: the experiment's key that fills it; it is given by that key only. part: a kind; the parameter is given as a part is, by
-    its name or {name: ..., parameters}, and the part is made and handed over.
+    key: the key of the experiment that fills the parameter, which is then the only way to set it. part: the kind of part that
+    the parameter is; it is given by its name or {name: ..., parameters}, built, and passed in.
     """
     return Arg(meaning, unit, key, part, gt, ge, lt, le)
 

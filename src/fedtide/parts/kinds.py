@@ -62,17 +62,17 @@ _COVERAGE = {"run.coverage": "the part that radio.coverage names: (seed, device 
 KINDS: Final[dict[str, Kind]] = {
     "data": Kind(
         "data.name",
-        "what is learned",
+        "the data set",
         ("(**parameters) -> Dataset",),
         asked_before=True,
         fills={
-            "run.say": "a function that is told in a line what is fetched",
-            "run.images": "false if a plan asks, which needs labels and no images",
+            "run.say": "a function to call with a line about each download",
+            "run.images": "false for a plan, which needs only labels",
         },
     ),
     "partition": Kind(
         "data.partition",
-        "who holds which samples",
+        "which device holds which samples",
         ("(dataset, num_devices, seed) -> one array of sample numbers for each device [N]",),
         asked_before=True,
         fills={"fleet.durations": "how long the first training of every device takes, in units of time [N]"},
@@ -90,7 +90,7 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "availability": Kind(
         "fleet.availability",
-        "when a device is there",
+        "when a device is available",
         ("(seed, device, time) -> when each is next there [m]",),
         asked_before=True,
         fills=_COVERAGE,
@@ -105,17 +105,17 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "coverage": Kind(
         "radio.coverage",
-        "how strong a device is received on average, for channels that fade about it",
+        "the average SNR of each device, for channels that fade about it",
         ("(seed, device, time) -> average SNR, a number, not in dB [m]",),
     ),
     "csi": Kind(
         "radio.csi",
-        "what the server knows of the uplinks",
+        "what the server knows about the uplinks",
         ("(seed, tick, time, device, snr) -> estimated SNR [m], or Signal(snr [m], estimated_snr [m])",),
     ),
     "modem": Kind(
         "radio.modem",
-        "what a symbol carries over an uplink",
+        "how many bits a symbol carries",
         (
             "(snr) -> capacity in bit/symbol [m]",
             "and perhaps achieved(snr, estimated_snr) -> capacity [m] in truth, error(snr) -> how likely a packet is lost [m]",
@@ -123,17 +123,17 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "allocation": Kind(
         "radio.allocation",
-        "how a tick's symbols are shared",
+        "how symbols are shared among the uploads",
         ("(capacity, num_symbols) -> symbols [r], or Shares(symbols [r], bits [r])",),
     ),
     "access": Kind(
         "radio.access",
-        "how the picked devices share the symbols: one by one, or all at once",
+        "orthogonal uploads, or over the air",
         ("(updates, weights, snr, rng) -> what the server hears of sum_k w_k u_k [d]",),
     ),
     "retransmission": Kind(
         "radio.retransmission",
-        "what becomes of a packet that did not arrive",
+        "what happens to a lost packet",
         ("(carried, before) -> bits that the server has of each packet [r]",),
     ),
     "downlink": Kind(
@@ -143,7 +143,7 @@ KINDS: Final[dict[str, Kind]] = {
         asked_before=True,
         fills=_COVERAGE,
     ),
-    "energy": Kind("fleet.energy", "what devices spend in energy", ("(seed, device, samples, symbols) -> J [m]",)),
+    "energy": Kind("fleet.energy", "how much energy devices spend", ("(seed, device, samples, symbols) -> J [m]",)),
     "selector": Kind(
         "fleet.selector",
         "who takes a free place where only some train at a time",
@@ -201,13 +201,13 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "model": Kind(
         "learning.model",
-        "what is trained",
+        "the model",
         ("(input_shape, num_labels, **parameters) -> Model; without input_shape and num_labels, a torch.nn.Module",),
         made_with=("input_shape", "num_labels"),
     ),
     "trainer": Kind(
         "learning.trainer",
-        "who trains",
+        "how devices train",
         (
             "initial_model(seed) -> model [d]",
             "train(jobs) -> updates [r d]",
@@ -226,15 +226,13 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "schedule": Kind(
         "learning.schedule",
-        "how the learning rate changes in the course of a run",
+        "how the learning rate changes during a run",
         ("(elapsed) -> factors of learning.learning_rate [m]; elapsed: shares of the horizon, from 0 to 1 [m]",),
     ),
-    "metric": Kind(
-        "learning.metrics", "what else is measured of a model", ("(model, context) -> finite numbers by name",)
-    ),
+    "metric": Kind("learning.metrics", "what else is measured", ("(model, context) -> finite numbers by name",)),
     "tracker": Kind(
         "tracker",
-        "who watches a run",
+        "what follows a run",
         ("begin(experiment, folder, total) -> None", "round(record) -> None", "end(result) -> None"),
     ),
 }

@@ -64,6 +64,14 @@ def user_source_digest(name: str) -> str | None:
     return hashlib.sha256("\n".join([own, *told]).encode()).hexdigest()
 
 
+def user_source_files(name: str) -> list[Path]:
+    """Return a user's file and those that it imports from beside it; nothing for anything else."""
+    path = _file(name)
+    if not path or not os.path.isfile(path):
+        return []
+    return [path, *(path.resolve().parent / place for place in sorted(_imported(path)))]
+
+
 def _imported(path: Path) -> set[str]:
     """Return the files in a file's folder, by their path from there, that it imports, directly or through one another."""
     folder, found = path.resolve().parent, set[str]()
@@ -140,8 +148,8 @@ def _load(kind: str, name: str, place: str) -> ModuleType:
             return importlib.import_module(place)
         if not os.path.isfile(path):
             raise FedtideError(
-                f"{kind}={name!r}: there is no file {place}, neither in the working folder {Path.cwd()} nor beside the form "
-                "that names it; give its path from one of the two, or in full"
+                f"{kind}={name!r}: file {place} not found in the working folder {Path.cwd()} or next to the file that names it; "
+                "give its path from one of the two, or in full"
             )
         script = sys.modules.get("__main__")
         if script is not None and os.path.abspath(getattr(script, "__file__", None) or os.curdir) == os.path.abspath(

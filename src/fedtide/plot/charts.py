@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedtide.plot.figure import figure_style, new_figure, save_figure
+from fedtide.plot.figure import PAGE_INCHES, figure_style, new_figure, save_figure
 from fedtide.plot.style import COLOURS, GREY, SCREEN, LineStyle
 from fedtide.types import Floats, Ints
 
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
 
 _SEED_WIDTH, _SEED_OPACITY = 0.4, 0.35
 _INTERVAL_STEP = 0.022  # between the intervals at the right end, as a share of the axis
+_STRIP = 0.11  # of the axis, at least, for all of them
 _MARKERS_PER_CURVE = 6
 CURVE_POINTS = 150  # at most: more make files larger and no line finer
 ACCURACY = (0.0, 1.0)
-SAID = "Thick lines are means over the seeds, thin ones single seeds; bars at the right end are 95 % intervals of the mean."
+SAID = (
+    "Thick lines are means over the seeds, thin ones single seeds. "
+    "The grey strip has the 95 % intervals of the means at the right end."
+)
 SMOOTHED = "Curves are averaged over one T_max around each moment."
 
 
@@ -89,12 +94,20 @@ def draw_end(
 
 
 def leave_chart_room(panel: Any, left: float, right: float, among: int) -> float:
-    """Make room for `among` intervals right of the curves; return the distance between them, in units of x."""
-    step = _INTERVAL_STEP * (right - left)
+    """Make a strip for `among` intervals right of the axis, with a name of its own; return their distance, in units of x."""
+    step = max(_INTERVAL_STEP, _STRIP / (among + 1)) * (right - left)
     panel.set_xticks(
         [tick for tick in panel.xaxis.get_major_locator().tick_values(left, right) if left <= tick <= right]
     )
     panel.set_xlim(left, right + step * (among + 1))
+    panel.spines["bottom"].set_bounds(left, right)
+    panel.axvspan(
+        right + 0.2 * step, right + step * (among + 1), color="#f0f0f0", linewidth=0, label="_strip", zorder=0
+    )
+    panel.annotate(
+        "95 %", (right + step * (among + 1), 1), (0, 2), panel.get_xaxis_transform(), "offset points", ha="right",
+        va="bottom", fontsize=panel.xaxis.get_ticklabels()[0].get_fontsize(), color="#555555", annotation_clip=False,
+    )  # fmt: skip
     return step
 
 
@@ -102,10 +115,17 @@ def leave_chart_room(panel: Any, left: float, right: float, among: int) -> float
 
 
 _TEXT_SHARE = 0.5  # of the width
-_LINE_INCHES = 0.15  # height of a line of text
+_LINE_INCHES = 0.14  # height of a line of text
 _ROW_GAP = 0.25  # between rows, in lines
-_MARKS = {"holds": "o", "contradicted": "X", "not resolved": "D", "": "o"}
-TINTS = {"holds": COLOURS[2], "contradicted": COLOURS[1], "not resolved": GREY, "runs missing": GREY}
+_GROUP_INCHES = 0.62  # of a group besides its rows
+_MARKS = {"holds": "o", "no difference above": "s", "not resolved": "D", "contradicted": "X"}  # by how verdicts begin
+TINTS = {
+    "holds": COLOURS[2],
+    "no difference above": COLOURS[0],
+    "not resolved": GREY,
+    "contradicted": COLOURS[1],
+    "runs missing": GREY,
+}
 
 
 class ForestRow(NamedTuple):
@@ -115,6 +135,15 @@ class ForestRow(NamedTuple):
     interval: Comparison | None  # with infinite ends if there is one seed; None: no runs
     verdict: str = ""
     single: tuple[float, ...] = ()  # differences of the seeds, or of the other comparisons
+
+
+def _verdict_look(verdict: str, tints: Mapping[str, str]) -> tuple[str, str, bool]:
+    """Return the colour and the marker of a verdict, and whether the marker is filled."""
+
+    def listed(table: Mapping[str, str], otherwise: str) -> str:
+        return next((look for kind, look in table.items() if verdict.startswith(kind)), otherwise)
+
+    return listed(tints, GREY), listed(_MARKS, "o"), verdict != "not resolved"
 
 
 def _wrapped(row: ForestRow, wrap: int) -> tuple[str, float]:
@@ -135,7 +164,7 @@ def draw_rows(panel: Any, rows: Sequence[ForestRow], tints: Mapping[str, str], w
         texts.append(text)
         if row.interval is None:
             continue
-        colour = tints.get(row.verdict, GREY)
+        colour, mark, filled = _verdict_look(row.verdict, tints)
         whole = math.isfinite(row.interval.low)
         for value in row.single:
             panel.plot(value, middle, "|", color=colour, markersize=4.5, markeredgewidth=0.6, alpha=0.6, label="_one")
@@ -144,9 +173,9 @@ def draw_rows(panel: Any, rows: Sequence[ForestRow], tints: Mapping[str, str], w
         panel.plot(
             row.interval.mean,
             middle,
-            _MARKS.get(row.verdict, "o"),
+            mark,
             color=colour,
-            markerfacecolor=colour if whole and row.verdict != "not resolved" else "white",
+            markerfacecolor=colour if whole and filled else "white",
             markersize=4.2,
             label="_mean",
         )
@@ -159,28 +188,63 @@ def draw_rows(panel: Any, rows: Sequence[ForestRow], tints: Mapping[str, str], w
 
 def few_chart_numbers(panel: Any) -> None:
     """Label few ticks of a narrow panel, so that they do not touch."""
-    panel.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
+    inches = panel.figure.get_figwidth() / panel.get_gridspec().ncols
+    panel.locator_params(axis="x", nbins=4 if inches > 1.5 else 2, steps=[1, 2, 5, 10])
+
+
+def _one_page(
+    groups: Mapping[str, Sequence[ForestRow]], inches: Callable[[ForestRow], float]
+) -> tuple[dict[str, list[ForestRow]], dict[str, list[ForestRow]]]:
+    """Return the groups' rows that fit on a page, and the others. inches: height of a row."""
+    pages: tuple[dict[str, list[ForestRow]], dict[str, list[ForestRow]]] = {}, {}
+    left = PAGE_INCHES - 0.3
+    for name, rows in groups.items():
+        left -= _GROUP_INCHES
+        for row in rows:
+            left -= inches(row)
+            pages[left < 0].setdefault(name, []).append(row)
+    return pages
 
 
 def draw_forest(groups: Mapping[str, Sequence[ForestRow]], stem: Path, style: str = SCREEN) -> list[Path]:
-    """Draw groups of rows below one another, each on its own axis. groups: axis label -> rows."""
+    """Draw groups of rows below one another, each on its own axis. groups: axis label -> rows.
+
+    What does not fit on one page goes on in further files, NAME-2 and so on.
+    """
     from matplotlib.lines import Line2D
 
     with figure_style(style) as how:
         width = min(how.width, 4.6)
-        narrow = round(_TEXT_SHARE * width * 72 / (0.94 * how.small * how.letter))
+        narrow = round(_TEXT_SHARE * width * 72 / (how.small * how.letter))
         sizes = [sum(_wrapped(row, narrow)[1] + _ROW_GAP for row in rows) for rows in groups.values()]
-        page = new_figure(width, _LINE_INCHES * how.small / 7.5 * sum(sizes) + 0.62 * len(groups) + 0.3)
+        line = _LINE_INCHES * how.small / 7.5
+        first, rest = _one_page(groups, lambda row: line * (_wrapped(row, narrow)[1] + _ROW_GAP))
+        if rest:
+            number = int(stem.name.rpartition("-")[2]) if re.fullmatch(r".+-\d+", stem.name) else 1
+            name = stem.name.removesuffix(f"-{number}")
+            return draw_forest(first, stem, style) + draw_forest(rest, stem.with_name(f"{name}-{number + 1}"), style)
+        page = new_figure(width, line * sum(sizes) + _GROUP_INCHES * len(groups) + 0.3)
         panels = page.subplots(len(groups), 1, height_ratios=sizes, squeeze=False)[:, 0]
         for panel, (name, rows) in zip(panels, groups.items(), strict=True):
             draw_rows(panel, rows, TINTS, narrow)
             panel.set_xlabel(name, fontsize=how.small)
-            panel.tick_params(axis="y", labelsize=how.small * 0.94)
-        kinds = dict.fromkeys(row.verdict for rows in groups.values() for row in rows)
-        handles = [
-            Line2D([], [], color=TINTS[kind], marker=_MARKS[kind], markersize=4.2, linewidth=1.5, label=kind,
-                   markerfacecolor="white" if kind == "not resolved" else TINTS[kind])
-            for kind in ("holds", "not resolved", "contradicted") if kind in kinds
-        ]  # fmt: skip
-        page.legend(handles=handles, loc="outside upper center", ncols=3, handlelength=2)
+            panel.tick_params(axis="y", labelsize=how.small)
+        known = {row.verdict for rows in groups.values() for row in rows}
+        handles = []
+        for verdict in (each for kind in _MARKS for each in sorted(known) if each.startswith(kind)):
+            colour, mark, filled = _verdict_look(verdict, TINTS)
+            face = colour if filled else "white"
+            handles.append(
+                Line2D(
+                    [],
+                    [],
+                    color=colour,
+                    marker=mark,
+                    markersize=4.2,
+                    linewidth=1.5,
+                    label=verdict,
+                    markerfacecolor=face,
+                )
+            )
+        page.legend(handles=handles, loc="outside upper center", ncols=2 if len(handles) == 4 else 3, handlelength=2)
         return save_figure(page, stem)

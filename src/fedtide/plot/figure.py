@@ -9,6 +9,7 @@ import math
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ RUN_AXES = {
     "samples_trained": "samples trained by the devices",
     "symbols": "symbols granted",
 }
+PAGE_INCHES = 9.2  # height of a page: no figure is taller
 FORMATS = ("pdf", "svg", "png")
 _BEGINNINGS = {"pdf": rb"%PDF-", "svg": rb"<\?xml .*<svg", "png": rb"\x89PNG"}
 
@@ -69,12 +71,12 @@ def figure_style(name: str = SCREEN) -> Iterator[Style]:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Return a bare Matplotlib figure with a canvas; no global state."""
+    """Return a bare Matplotlib figure with a canvas, at most a page high; no global state."""
     _load_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, min(height, PAGE_INCHES)), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
@@ -102,13 +104,14 @@ def inline_figure(width: float, height: float) -> Iterator[Any]:
 
 
 def figure_sheet(style: Style, rows: int, columns: int, height: float | None = None, **shared: Any) -> tuple[Any, Any]:
-    """Return a figure of the style's width and its panels [rows columns]; a stacked style has them below one another.
+    """Return a figure of the style's width and its panels [rows columns]; a stacked style has them in one column, on one page.
 
     height: of a panel, in inches; None: the style's. shared: as for Matplotlib's `subplots`.
     """
-    below = rows * columns if style.stacked else rows
+    stacked = style.stacked and (height or style.panel) * rows * columns <= PAGE_INCHES
+    below = rows * columns if stacked else rows
     figure = new_figure(style.width, (height or style.panel) * below)
-    panels = figure.subplots(below, 1 if style.stacked else columns, squeeze=False, **shared)
+    panels = figure.subplots(below, 1 if stacked else columns, squeeze=False, **shared)
     return figure, panels.reshape(rows, columns)
 
 
@@ -117,7 +120,11 @@ def name_panel(panel: Any, style: Style, position: int, text: str) -> None:
     if style.titles:
         panel.set_title(text)
     else:
-        panel.set_xlabel(f"{panel.get_xlabel()}\n({chr(ord('a') + position)}) {text}")
+        room = style.width / panel.get_gridspec().ncols - 0.35  # inches
+        letters = max(12, int(room * 72 / (style.size * style.letter)))
+        lines = [part for line in text.split("\n") for part in textwrap.wrap(line, letters) or [""]]
+        name = "\n".join([f"({chr(ord('a') + position)}) {lines[0]}", *lines[1:]])
+        panel.set_xlabel("\n".join(filter(None, [panel.get_xlabel(), name])))
 
 
 def legend_below(figure: Any, style: Style, panels: Any, **how: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fedtide.errors import FedtideError
 
 # Okabe and Ito's palette, for whatever is not a policy.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#BF4B00", "#009E73", "#CC79A7", "#C48700", "#4A9BC8", "#000000")
 GREY = "#8c8c8c"
 
 
@@ -36,38 +36,42 @@ _LONG_SHORT = (8.0, 1.8, 2.8, 1.8)
 LINE_STYLES: dict[str, LineStyle] = {
     # who is scheduled
     "proposed": LineStyle("#0072B2", SOLID, "o"),
-    "random": LineStyle("#D55E00", DASHED, "s"),
+    "random": LineStyle("#BF4B00", DASHED, "s"),
     "BC": LineStyle("#009E73", DASH_DOT, "^"),
     "BCBN2": LineStyle("#CC79A7", DOTTED, "D"),
-    "age-based": LineStyle("#E69F00", _DASH_DOT_DOT, "v"),
+    "age-based": LineStyle("#C48700", _DASH_DOT_DOT, "v"),
     "best of 30 subsets": LineStyle("#332288", _LONG_SHORT, "P"),
     # when the server acts; T_max/4 with random scheduling is `random`
     "FedAvg": LineStyle("#000000", LONG_DASH, "X"),
-    "FedAsync 0.4": LineStyle("#56B4E9", DOTTED, "P"),
+    "FedAsync 0.4": LineStyle("#4A9BC8", DOTTED, "P"),
     "FedAsync 0.8": LineStyle("#882255", DASH_DOT, "v"),
     "FedBuff": LineStyle("#117733", SHORT_DASH, "p"),
     "T_max/8": LineStyle("#6A3D9A", DOTTED, "D"),
-    "T_max/2": LineStyle("#44AA99", DASH_DOT, "^"),
-    "T_max": LineStyle("#E0A800", SOLID, "v"),
+    "T_max/2": LineStyle("#41A393", DASH_DOT, "^"),
+    "T_max": LineStyle("#A99400", SOLID, "v"),
     # how many upload: light is many
     "R=2": LineStyle("#0D0887", SOLID, "o"),
     "R=4": LineStyle("#7A00A8", DASHED, "s"),
     "R=8": LineStyle("#B93289", DASH_DOT, "^"),
     "R=12": LineStyle("#E5695D", DOTTED, "D"),
-    "R=20": LineStyle("#FCA636", _DASH_DOT_DOT, "v"),
+    "R=20": LineStyle("#CA852B", _DASH_DOT_DOT, "v"),
     # how age counts: light hues favour the fresh, dark ones the old
-    "proposed, fresh": LineStyle("#6CB4E8", DOTTED, "^"),
+    "proposed, fresh": LineStyle("#5C99C5", DOTTED, "^"),
     "proposed, old": LineStyle("#0B2A5B", DASH_DOT, "v"),
-    "proposed, older": LineStyle("#9C8FEA", _LONG_SHORT, "p"),
-    "random, fresh": LineStyle("#F4AE5B", SHORT_DASH, "D"),
+    "proposed, older": LineStyle("#9488DE", _LONG_SHORT, "p"),
+    "random, fresh": LineStyle("#C18948", SHORT_DASH, "D"),
     "random, old": LineStyle("#6E2A00", LONG_DASH, "X"),
     "random, older": LineStyle("#B0005A", _DASH_DOT_DOT, "P"),
+    # servers of other papers
+    "FedAC": LineStyle("#882255", LONG_DASH, "p"),
+    "ACE": LineStyle("#332288", DASH_DOT, "^"),
+    "CA2FL": LineStyle("#117733", _DASH_DOT_DOT, "v"),
     # codecs
     "sparse_quantized": LineStyle("#AA4499", DASHED, "s"),
     "dead_zone": LineStyle("#117733", SOLID, "o"),
     # bounds
     "Theorem 1": LineStyle("#332288", LONG_DASH, "o"),
-    "tight": LineStyle("#44AA99", DASHED, "^"),
+    "tight": LineStyle("#41A393", DASHED, "^"),
     "sharp": LineStyle("#CC6677", DASH_DOT, "D"),
     "measured": LineStyle("#000000", SOLID, "s"),
 }
@@ -81,6 +85,8 @@ ALIASES = {
     "random, T_max/4": "random",
     "T_max/4": "random",
     "paper": "proposed",
+    "the paper's schedule": "proposed",
+    "random scheduling": "random",
     "fedavg": "FedAvg",
     "fedasync": "FedAsync 0.4",
     "fedbuff": "FedBuff",
@@ -195,8 +201,8 @@ STYLES = {
         Style("screen", 5.4, False, True, 9, 7.5, ("DejaVu Sans",), "dejavusans", 0.56, panel=2.5),
         Style("ieee", 3.5, True, False, 9, 8, _TIMES, "stix", 0.45, line=1.1, panel=1.9),
         Style("ieee-wide", 7.16, False, False, 9, 8, _TIMES, "stix", 0.45, line=1.1, panel=2.4),
-        Style("nature", 89 / 25.4, True, False, 7, 6, _SANS, "dejavusans", 0.52, line=1.0, panel=1.8),
-        Style("nature-wide", 183 / 25.4, False, False, 7, 6, _SANS, "dejavusans", 0.52, line=1.0, panel=2.4),
+        Style("nature", 89 / 25.4, True, False, 7, 7, _SANS, "dejavusans", 0.52, line=1.0, panel=1.8),
+        Style("nature-wide", 183 / 25.4, False, False, 7, 7, _SANS, "dejavusans", 0.52, line=1.0, panel=2.4),
     )
 }
 SCREEN = "screen"

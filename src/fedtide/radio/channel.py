@@ -280,7 +280,7 @@ class TraceChannel:
         for at in np.flatnonzero(end < time * (1 - 1e-9))[:1]:
             raise DataError(
                 f"the trace {self.path} ends at {end[at]:g} for device {device[at]}, before {what}={time:g}; add rows, shorten "
-                "the horizon or say wrap: true"
+                "the horizon or set wrap: true"
             )
 
 

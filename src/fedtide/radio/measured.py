@@ -76,7 +76,7 @@ def _archived(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[Path, byt
                 yield path / each.filename, archive.read(each)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
         raise DataError(
-            f"the archive {path} cannot be read ({error}); pack it anew, or name its folder unpacked"
+            f"the archive {path} cannot be read ({error}); pack it again, or name its folder unpacked"
         ) from error
 
 
@@ -186,7 +186,7 @@ def drive_snr(trace: Trace, step: float, max_gap: float, refuse: bool = False) -
         for each in np.flatnonzero(gap > max_gap)[:1]:
             raise DataError(
                 f"the drive test {trace.path} has no SNR for {gap[each]:g} s from {(time[each - 1] + step) if each else 0:g} s on, "
-                f"max_gap={max_gap:g}; raise it, or say gaps: no_link"
+                f"max_gap={max_gap:g}; raise it, or set gaps: no_link"
             )
     down = gap > max_gap
     begins = np.append(0.0, time + step)[down]  # where the link is lost
@@ -204,7 +204,7 @@ def drive_tests(path: Path, state: State = "any") -> list[Trace]:
     above = len(path.parts) - 1  # folders that tell nothing of the state
     held = [each for each in files if state == "any" or state in {part.lower() for part in each[0].parts[above:]}]
     if not held:
-        raise DataError(f"no file of {path} lies in a folder named {state!r}; make one, or say state: any")
+        raise DataError(f"no file of {path} lies in a folder named {state!r}; make one, or set state: any")
     return [read_drive_test(file, content) for file, content in held]
 
 
@@ -279,7 +279,7 @@ def packet_rates(path: Path, content: bytes, window: float) -> TraceRows:
     for at, line in enumerate(lines):
         if not line.isdigit() or len(line) > _LONGEST_MS:
             shown = line[:40].decode("ascii", "replace")
-            raise DataError(f"the trace {path}, line {at + 1}: {shown!r} is no whole number of ms; write one a line")
+            raise DataError(f"the trace {path}, line {at + 1}: {shown!r} is not a whole number of ms; write one a line")
     ms = np.array(lines, np.int64)
     if not len(ms) or not ms[-1]:
         raise DataError(f"the trace {path} ends at 0 ms; it needs lines with the ms at which a packet may be sent")

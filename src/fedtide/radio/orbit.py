@@ -326,7 +326,7 @@ def _walker(text: str) -> tuple[float, int, int, int]:
     found = re.fullmatch(r"\s*(\d+\.?\d*)\s*:\s*(\d{1,6})\s*/\s*(\d{1,6})\s*/\s*(\d{1,6})\s*", text)
     if found is None:
         raise FedtideError(
-            f"coverage=leo: walker={text!r} is no constellation; write i: t/p/f as in '80: 40/5/1', inclination in degrees, "
+            f"coverage=leo: walker={text!r} is not a constellation; write i: t/p/f as in '80: 40/5/1', inclination in degrees, "
             "satellites, planes and phasing"
         )
     inclination, count, planes, phasing = float(found[1]), int(found[2]), int(found[3]), int(found[4])

@@ -38,7 +38,7 @@ _NOBODY = Grant(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 
 @documented
 class Plan(NamedTuple):
-    """What an experiment will do, as far as it can be known before anything is trained."""
+    """What an experiment will do, as far as it can be predicted without training."""
 
     experiment: Experiment  # every key that it was planned with
     # One mapping per aggregation: index, time, num_ready and ready_ages (how many of each age), and ready [m], ready_age [m] if
@@ -81,9 +81,9 @@ class Plan(NamedTuple):
 def plan(
     experiment: Experiment | Mapping[str, Any] | Path | str, *, say: Callable[[str], None] = lambda _: None
 ) -> Plan:
-    """Return what an experiment will do; nothing is trained.
+    """Predict what an experiment will do, without training.
 
-    experiment: what fedtide.experiment made, or what it makes one of: a file, a mapping. say: told what is fetched.
+    experiment: an Experiment, or a file or mapping to build one from. say: called with a line about each download.
     """
     from fedtide.engine.preflight import preflight_experiment  # needs run folders, which `fedtide plan` does without
 

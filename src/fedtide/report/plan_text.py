@@ -68,7 +68,7 @@ def plan_facts(plan: Plan) -> dict[str, str]:
         told = "the server acts by what only a training tells; the first aggregation is below"
         facts = {name: facts[name] for name in ("model parameters d", "symbols per aggregation")}
         return facts | {"aggregations": f"not known before training: {told}"}
-    asks = "not known before training: this scheduler asks for losses or update norms"
+    asks = "not known before training: this scheduler asks for what only a training tells"
     return facts | {"schedule": asks if ready["max"] else "nobody is ever ready"}
 
 

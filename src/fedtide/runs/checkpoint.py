@@ -61,7 +61,7 @@ def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
             manifest = Manifest.model_validate_json(str(saved["manifest"]))
             if manifest.experiment != config.digest(experiment):
                 raise RunFolderError(
-                    f"{path} is a checkpoint of another experiment than experiment.yaml beside it, whose digest is "
+                    f"{path} is a checkpoint of another experiment than experiment.yaml next to it, whose digest is "
                     f"{config.digest(experiment)}; restore experiment.yaml or start in a new folder"
                 )
             vectors = saved["models"]  # [v d]

@@ -319,15 +319,23 @@ class RunFolder:
         return state, run.rounds[-1].ledger if run.rounds else Ledger(), run.rounds
 
     def append(self, record: RoundRecord, state: ServerState, _: object = None) -> None:
-        """Add one round, with the state after it; write a checkpoint now and then. What else a sink is told is not kept."""
-        line = record.to_json().encode() + b"\n"
-        with self._saving_rounds():
-            file = self._rounds()
-            file.write(line)
-            file.flush()
-        self._state = state
-        self._length += len(line)
-        self._sha256.update(line)
+        """Add one round, with the state after it; write a checkpoint now and then. What else a sink is told is not kept.
+
+        After an error the same round can be added again.
+        """
+        if state is not self._state:  # else only its checkpoint failed
+            line = record.to_json().encode() + b"\n"
+            with self._saving_rounds():
+                try:
+                    file = self._rounds()
+                    file.write(line)
+                    file.flush()
+                except OSError:
+                    self._forget_file()  # and with it half a line, which is cut off before the next
+                    raise
+            self._state = state
+            self._length += len(line)
+            self._sha256.update(line)
         if time.monotonic() > self._due:
             self.checkpoint()
 
@@ -375,13 +383,16 @@ class RunFolder:
         np.save(buffer, model)
         write_atomically(self.path / "model.npy", buffer.getvalue())
 
-    def close(self) -> None:
-        """Let go of the folder."""
+    def _forget_file(self) -> None:
         if self._file is not None:
-            # A write that failed has been reported; what it left behind is cut off at a resume.
+            # A write that failed has been reported; what it left behind is cut off before the next.
             with contextlib.suppress(OSError):
                 self._file.close()
             self._file = None
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._forget_file()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -204,8 +204,8 @@ def _fleet_digest(fleet: Fleet) -> str:
 
 
 def data_digest(dataset: Dataset) -> str:
-    """Return the SHA-256 of what a data set holds: images, labels and what bytes stand for, training and test."""
-    held = [each for each in (*dataset.train, *dataset.test) if each is not None]
+    """Return the SHA-256 of what a data set holds: images, labels and what bytes stand for, of all samples."""
+    held = [each for each in (*dataset.train, *dataset.test, *(dataset.held_out or ())) if each is not None]
     return _digest([*held, np.array([dataset.num_labels])])
 
 

@@ -116,7 +116,7 @@ class Result(NamedTuple):
         from fedtide.engine.system import build, make_trainer
 
         if not len(self.model):
-            raise FedtideError("this run has no model yet: let it run on")
+            raise FedtideError("this run has no model yet: run it longer")
         if other := [name for name in self.handed if name != "dataset" or need]:
             give = f"give {need}" if other == ["dataset"] else "use that object"
             raise FedtideError(
@@ -140,9 +140,9 @@ class Result(NamedTuple):
         from fedtide.plot.run import draw_run
 
         if column not in _SCORES:
-            raise FedtideError(f"column={column!r} is no score of a model; use one of {', '.join(_SCORES)}")
+            raise FedtideError(f"column={column!r} is not a score of a model; use one of {', '.join(_SCORES)}")
         if all(getattr(each, column) is None for each in self.rounds):
-            need = ": it needs learning.training_loss=true" if column == "train_loss" else "; let it run on"
+            need = ": it needs learning.training_loss=true" if column == "train_loss" else "; run it longer"
             raise FedtideError(f"{column} was not measured in the {len(self.rounds)} aggregations of this run{need}")
         if ax is not None:
             return draw_run(ax, self.experiment, self.rounds, column, **style)
@@ -186,9 +186,9 @@ class Result(NamedTuple):
 
 
 def load(run: Path | str) -> Result:
-    """Read a run from its folder: finished, stopped (`.complete` is False) or still going on. Nothing is changed.
+    """Read a run from its folder, finished, interrupted (`.complete` is False) or in progress. Nothing is changed.
 
-    The rounds are those up to the last checkpoint; the model is the final one, or the checkpoint's.
+    The result has the rounds up to the last checkpoint and the final model, or that of the checkpoint.
     """
     if not isinstance(run, (str, os.PathLike)) or not str(run) or "\0" in str(run):
         raise RunFolderError(

@@ -289,7 +289,7 @@ class Oort:
         tick, device = max(candidates.tick, 1), candidates.device
         known = memory["last"][device] > 0
         old, new = np.flatnonzero(known), np.flatnonzero(~known)
-        share = max(self.explore_least, self.explore * self.decay ** (tick - 1))
+        share = _explored_share(self, tick)
         wanted = max(math.floor(share * limit + rng.random()), limit - len(old))
         explored = min(wanted, len(new), limit)
         util = self.utility(candidates, memory["last"][device], old)
@@ -311,3 +311,66 @@ class Oort:
         waiting = np.sqrt(0.1 * math.log(max(candidates.tick, 1)) / last[which])
         speed = np.minimum(self.preferred / (candidates.age[which] + 1.0), 1.0) ** self.penalty
         return np.asarray((value / (best or 1.0) + waiting) * speed)
+
+
+def _explored_share(scheduler: Oort | Pisces, tick: int) -> float:
+    """Return eps_t, the share of R that goes to devices that were never picked."""
+    return max(scheduler.explore_least, scheduler.explore * scheduler.decay ** (tick - 1))
+
+
+# Jiang, Wang, Li and Li, "Pisces: efficient federated learning via guided asynchronous training" (SoCC 2022):
+#
+#     U_k = |S_k| F_k / (a_k + 1)^beta
+#     picked at t:  Binomial(R, eps_t) devices that were never picked, at random; the others those with the largest U_k
+#
+# F_k and eps_t as for Oort. With `credit`, losses are clustered (DBSCAN): a loss is an outlier if it is farther than `radius`
+# from every loss that has at least R/2 losses within `radius`, itself included. A device whose loss was an outlier `credit`
+# times is never picked again. Fewer than R losses are not judged.
+
+
+@dataclass(frozen=True)
+class Pisces:
+    """Pisces: the largest loss x data size / (age + 1)^beta; some devices are explored, odd losses may be excluded."""
+
+    staleness: Annotated[float, arg("beta: power of 1 + age", ge=0)] = 0.5
+    explore: Annotated[float, arg("eps_0: share of R that goes to new devices at first", ge=0, le=1)] = 0.9
+    explore_least: Annotated[float, arg("eps_min: share that it falls to", ge=0, le=1)] = 0.3
+    decay: Annotated[float, arg("of the share, per tick", gt=0, le=1)] = 0.98
+    credit: Annotated[
+        int | None, arg("outlying losses that exclude a device; not given: nobody is excluded", ge=1, le=10**9)
+    ] = None
+    radius: Annotated[float, arg("of a cluster of losses", unit="nats", gt=0)] = 0.5
+    limit: Annotated[int, arg("R: how many losses are needed to judge any", key="policy.limit", ge=1, le=10**8)] = 1
+    needs: ClassVar[tuple[str, ...]] = ("loss",)
+
+    def init(self, num_devices: int) -> Memory:
+        """Return who was picked before, and how many outlying losses each device had [N]."""
+        return {"picked": np.zeros(num_devices, np.bool_), "outlying": np.zeros(num_devices, np.int64)}
+
+    def __call__(self, memory: Memory, candidates: Candidates, limit: int, rng: Rng) -> tuple[Ints, Memory]:
+        """Leave out liars, explore, exploit."""
+        device, loss = candidates.device, candidates.loss
+        assert loss is not None
+        if self.credit is not None and len(loss) >= self.limit:
+            memory["outlying"][device] += _outlying(loss, self.radius, math.ceil(self.limit / 2))
+        trusted = memory["outlying"][device] < (np.inf if self.credit is None else self.credit)
+        known = memory["picked"][device]
+        old, new = np.flatnonzero(trusted & known), np.flatnonzero(trusted & ~known)
+        wanted = int(rng.binomial(limit, _explored_share(self, max(candidates.tick, 1))))
+        explored = min(len(new), max(wanted, limit - len(old)))
+        value = candidates.num_samples[old] * np.maximum(loss[old], 0.0) / (candidates.age[old] + 1.0) ** self.staleness
+        best = old[schedule_largest(value, min(limit - explored, len(old)))]
+        picked = np.concatenate([best, rng.permutation(new)[:explored]])
+        memory["picked"][device[picked]] = True
+        return picked, memory
+
+
+def _outlying(loss: Floats, radius: float, enough: int) -> Ints:
+    """Return 1 for every loss [m] that is near no loss with enough others around it (DBSCAN in one dimension), else 0."""
+
+    def near(points: Floats) -> Ints:
+        ordered = np.sort(points)
+        below = np.searchsorted(ordered, loss - radius, "left")
+        return np.asarray(np.searchsorted(ordered, loss + radius, "right") - below)
+
+    return np.asarray(near(loss[near(loss) >= enough]) == 0, np.int64)

@@ -188,4 +188,6 @@ SCHEDULERS: Final[dict[str, Any]] = {
     "drift_plus_penalty": "fedtide.schedule.baselines:DriftPlusPenalty",
     "max_loss": "fedtide.schedule.baselines:MaxLoss",
     "oort": "fedtide.schedule.baselines:Oort",
+    "pisces": "fedtide.schedule.baselines:Pisces",
+    "oracle": "fedtide.schedule.oracle:Oracle",
 }

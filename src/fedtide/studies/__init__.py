@@ -18,11 +18,13 @@ if TYPE_CHECKING:
         metric_margin,
     )
     from fedtide.studies.propose import propose_candidates
+    from fedtide.studies.race import races
     from fedtide.studies.results import RunResult
     from fedtide.studies.run import Outcome
     from fedtide.studies.spec import Study, make_study
     from fedtide.studies.statistics import (
         CONFIDENCE,
+        EQUIVALENCE_LEVEL,
         EQUIVALENT,
         FEWEST_SEEDS,
         POWER,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONFIDENCE",
+    "EQUIVALENCE_LEVEL",
     "EQUIVALENT",
     "FEWEST_SEEDS",
     "MARGINS",
@@ -80,6 +83,7 @@ __all__ = [
     "paired_difference",
     "paired_results",
     "propose_candidates",
+    "races",
     "seeds_needed",
     "table_effect",
 ]
@@ -88,11 +92,12 @@ __getattr__ = lazy_names(
     __name__,
     metrics="MARGINS METRICS Reaching amount_spent counted_note final_accuracy mean_accuracy metric_margin",
     propose="propose_candidates",
+    race="races",
     results="RunResult",
     run="Outcome",
     spec="Study make_study",
-    statistics="CONFIDENCE EQUIVALENT FEWEST_SEEDS POWER WHY Band Comparison aligned_seeds curves_zigzag difference_band "
-    "diverged_runs_note half_width mean_band mixed_pairs_note mixed_seeds_note pair_paths_summary paired_difference "
+    statistics="CONFIDENCE EQUIVALENCE_LEVEL EQUIVALENT FEWEST_SEEDS POWER WHY Band Comparison aligned_seeds curves_zigzag "
+    "difference_band diverged_runs_note half_width mean_band mixed_pairs_note mixed_seeds_note pair_paths_summary paired_difference "
     "paired_results seeds_needed",
     store="Store",
     table="Reference table_effect finite_table_value",

@@ -223,6 +223,11 @@ class Reaching:
         reached = np.flatnonzero(result.column("test_accuracy") >= self.accuracy)
         return float(amount_spent(result, self.what)[reached[0]]) if len(reached) else math.nan
 
+    def at_least(self, result: RunResult) -> float:
+        """Return the amount; of a run that does not reach the accuracy all that it spent, which is a lower bound."""
+        amount = self(result)
+        return float(amount_spent(result, self.what)[-1]) if math.isnan(amount) else amount
+
     def counted_note(self, results: Iterable[RunResult]) -> str:
         """Say what the numbers of these runs count, if that is not what all of them sent; else nothing."""
         return counted_note(results) if self.what in _PRICED else ""
@@ -256,6 +261,18 @@ def metric_named(name: str) -> Metric:
     if name not in (known := {**METRICS, **SHARES}):
         raise FedtideError(f"metric {name!r} is not known; use one of {', '.join(known)}, {_HELP}")
     return known[name]
+
+
+def metric_if_reached(name: str, run: RunResult, label: str) -> float:
+    """Return a run's number; NaN if it does not reach the accuracy. Raise if the metric is not known of such runs."""
+    measure = metric_named(name)
+    value = measure(run)
+    if math.isnan(value) and run.diverged is None:
+        if not isinstance(measure, Reaching):
+            raise FedtideError(f"metric {name} is not known of {label}: let runs measure it, or choose another")
+        if (why := measure.reason([run])) in UNCOUNTED.values():
+            raise FedtideError(f"metric {name} is not known of {label}: {why}")
+    return value
 
 
 def metric_sign(name: str) -> int:

@@ -88,10 +88,10 @@ def plans(
     seeds: int | Iterable[int] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Plans:
-    """Return what every run of a study will do; nothing is trained.
+    """Predict what every run of a study will do, without training.
 
-    base, axes, variants, seeds: as in `fedtide.study`, a study file among them; without seeds that of the base.
-    say: told what is fetched.
+    base, axes, variants, seeds: as in `fedtide.study`; without seeds, that of the base. say: called with a line about each
+    download.
     """
     if seeds is None and not (isinstance(base, (str, Path)) and "=" not in str(base)):
         tree = given_base(base)

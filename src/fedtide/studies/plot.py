@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from fedtide.plot.figure import (
     figure_style,
     figure_time_name,
     legend_below,
+    name_panel,
     save_figure,
 )
 from fedtide.plot.style import SCREEN, LineStyle, line_styles
 from fedtide.studies.results import COLUMNS, SeedResults
-from fedtide.studies.spec import Study
+from fedtide.studies.spec import VARIANT, Study
 from fedtide.studies.statistics import (
     FEWEST_SEEDS,
     Band,
@@ -34,6 +36,18 @@ from fedtide.studies.statistics import (
 from fedtide.studies.table import Reference, table_references
 
 _ANY = (-np.inf, np.inf)
+# How figures name axes and their values.
+_AXIS_NAMES = {
+    "limit": "R",
+    "period": r"$\tilde T$",
+    "num_symbols": "n",
+    "num_devices": "N",
+    "age_base": r"$\gamma$",
+    "proximal": r"$\lambda$",
+    "num_levels": r"$\nu$",
+    "snr_db": "SNR (dB)",
+}
+_VALUE_NAMES = {"iid": "i.i.d.", "shards": "non-i.i.d.", "dirichlet": "Dirichlet"}
 
 
 def check_drawable(results: SeedResults, column: str, over: str) -> None:
@@ -77,7 +91,7 @@ def draw_study_results(
         other = _text(others.pop(), 40) if len(others) == 1 else "its reference"
         panels[1].axhline(0, color="black", linewidth=0.8)
         what = "gain over" if column == "test_accuracy" else "less"
-        panels[1].set_ylabel(f"average so far, {what}\n{other}", fontsize=8)
+        panels[1].set_ylabel(f"cumulative mean, {what}\n{other}", fontsize=8)
         panels[1].set_title("paired over seeds, 95 % interval at the end", fontsize=8)
     return tuple(panels)
 
@@ -107,24 +121,57 @@ def draw_study(
     else:
         bands = _gains(results, compared, column, over)
         what = "gain over" if column == "test_accuracy" else "difference from"
-        label += f", averaged up to then:\n{what} {_text(against)}"
+        label = f"{label}: cumulative\nmean {what} {_text(against)}"
         if not any(results[each.label] for each in compared.values() if each):
             raise FedtideError(f"against {against!r} has no finished run yet; run the study first")
     texts = {
         name: f"{_text(name)} ({each.num_seeds})" + (f"\n{each.note}" if each.note else "")
         for name, each in bands.items()
     }
+    places = {name: _place(study, name) for name in bands}
+    settings = list(dict.fromkeys(setting for _, setting in places.values()))
+    if len(settings) > 1 and len({*places.values()}) == len(places):  # curves of one panel are told apart by their name
+        texts = {name: text.replace(_text(name), _text(places[name][0]), 1) for name, text in texts.items()}
+    looks = line_styles(name for name, _ in places.values()) if len(settings) > 1 else line_styles(even)
     with figure_style(style) as how:
-        figure, panels = figure_sheet(how, 1, 1, 1.45 * how.panel + 0.1 * len(bands))
-        panel = panels[0, 0]
+        rows = math.ceil(len(settings) / 2)
+        height = (1.45 if len(settings) == 1 else 1.0) * how.panel + 0.1 * len(bands) / len(settings)
+        figure, panels = figure_sheet(how, rows, min(2, len(settings)), height, sharey=True)
         within = ACCURACY if column == "test_accuracy" and against is None else _ANY
-        _draw_bands(panel, bands, line_styles(even), texts, within)
-        panel.set_xlabel(figure_axis_name(over))
-        panel.set_ylabel(label)
-        if against is not None:
-            panel.axhline(0, color="black", linewidth=0.8)
-        legend_below(figure, how, [panel], title=mixed_seeds_note(even) or None if against is None else None)
+        for number, (panel, setting) in enumerate(zip(panels.ravel(), settings, strict=False)):
+            mine = {name: band for name, band in bands.items() if places[name][1] == setting}
+            drawn_as = {name: looks[places[name][0] if len(settings) > 1 else name] for name in mine}
+            _draw_bands(panel, mine, drawn_as, texts, within)
+            panel.set_xlabel(figure_axis_name(over))
+            if number % panels.shape[1] == 0 or how.stacked:
+                panel.set_ylabel(label)
+            if against is not None:
+                panel.axhline(0, color="black", linewidth=0.8)
+            if setting:
+                name_panel(panel, how, number, _text(setting, 80))
+        for panel in panels.ravel()[len(settings) :]:
+            panel.remove()
+        title = mixed_seeds_note(even) or None if against is None else None
+        legend_below(figure, how, panels.ravel()[: len(settings)], title=title)
         return save_figure(figure, stem)
+
+
+def _place(study: Study, label: str) -> tuple[str, str]:
+    """Return how a variant is named among those of its panel, and its panel: its values on all axes but the first."""
+    first, *others = study.axes or {"": []}
+    named = [(axis, _axis_value(axis, value)) for axis, value in study.places.get(label, ())]
+    own = ", ".join(text for axis, text in named if axis == first) or label
+    return own, ", ".join(text for axis, text in named if axis in others and len(study.axes[axis]) > 1)
+
+
+def _axis_value(axis: str, value: str) -> str:
+    """Name a value of an axis as figures do: R=8, i.i.d., random."""
+    name = axis.rpartition(".")[2]
+    if axis == VARIANT:
+        return value
+    if name in _AXIS_NAMES:
+        return f"{_AXIS_NAMES[name]}={value}"
+    return _VALUE_NAMES.get(value, value) if not value.replace(".", "").isdigit() else f"{name}={value}"
 
 
 def _gains(results: SeedResults, compared: Mapping[str, Reference | None], column: str, over: str) -> dict[str, Band]:

@@ -116,4 +116,4 @@ def _distribution(optuna: Any, key: str, given: Any) -> Any:
         whole = isinstance(given["low"], int) and isinstance(given["high"], int)
         return (kinds.IntDistribution if whole else kinds.FloatDistribution)(**given)
     except (TypeError, ValueError, KeyError) as error:
-        raise FedtideError(f"{key}={shown(given)} is no range ({error}); {remedy}") from None
+        raise FedtideError(f"{key}={shown(given)} is not a range ({error}); {remedy}") from None

@@ -2,297 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from fedtide import config
-from fedtide.config import Experiment
-from fedtide.core import faults
 from fedtide.errors import FedtideError
 from fedtide.parts.checks import checked_callback
-from fedtide.report.notebook import notebook_columns, notebook_frame
 from fedtide.studies import spec
-from fedtide.studies.metrics import UNCOUNTED, Reaching, metric_margin, metric_named, metric_sign
+from fedtide.studies.metrics import metric_margin
 from fedtide.studies.race_input import Budget, Stage, check_race, race_budget, race_entries, race_stage
-from fedtide.studies.results import RunResult
-from fedtide.studies.run import Outcome, expected_run_work, run_study, study_backend
-from fedtide.studies.sequential import (
-    affordable_candidates,
-    anytime_margins,
-    pair_level,
-    within_margin,
-    worse_candidates,
-)
-from fedtide.studies.spec import Given
-from fedtide.studies.statistics import (
-    EQUIVALENT,
-    Comparison,
-    mixed_seeds_note,
-    paired_difference,
-    pairs_on_shared_paths,
-)
+from fedtide.studies.race_state import RaceResult, RaceRow, RaceState, Steps
+from fedtide.studies.run import Outcome, missing_runs, run_study, study_backend
+from fedtide.studies.sequential import affordable_candidates
+from fedtide.studies.spec import Given, Study
 from fedtide.studies.store import Store, kept_results
-from fedtide.studies.table import by_label, finite_table_value
-from fedtide.types import Floats, documented
 
-
-class RaceRow(NamedTuple):
-    """How one candidate did. Differences are from the leader, positive if the leader is better."""
-
-    candidate: str
-    outcome: str  # leader, tied, no difference above m, worse, set aside (no budget for it), diverged, failed, or target not reached
-    reason: str  # why it left the race; empty if it did not
-    fidelity: int  # in which it left, or came to: 0 is the first; the last one is the experiment itself
-    num_seeds: int  # that it ran there
-    mean: float | None  # of the metric, over these seeds
-    behind: float | None = None  # the leader's mean less its own, over the seeds of both
-    low: float | None = None  # its interval, which holds however often one looks, for all candidates at once
-    high: float | None = None
-
-
-@documented
-class RaceResult(NamedTuple):
-    """Who won a race, how sure that is, who left it when and why."""
-
-    name: str
-    metric: str
-    level: float  # the probability, at most, that the race drops one of the truly best
-    leader: str
-    rows: tuple[RaceRow, ...]  # of every candidate, in the order in which they were given
-    stopped: str  # why the race ended
-    num_runs: int  # all of them, those that were in the store already too
-    seconds: float  # of one core that they took
-    note: str = ""  # what else is to be said, of the fresh seeds and of pairs on different instruction paths
-    against: str | None = None  # with what the leader was compared on fresh seeds; None: with nothing
-    confirmed: Comparison | None = None  # its gain there: positive is better, a plain 95 % interval
-
-    @property
-    def tied(self) -> tuple[str, ...]:
-        """Who is still in the race beside the leader."""
-        return tuple(row.candidate for row in self.rows if not row.reason and row.candidate != self.leader)
-
-    @property
-    def eliminated(self) -> tuple[RaceRow, ...]:
-        """Who left the race."""
-        return tuple(row for row in self.rows if row.reason)
-
-    def table(self) -> Any:
-        """Return a row per candidate: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed."""
-        return notebook_frame(notebook_columns(row._asdict() for row in self.rows))
-
-    def as_json(self) -> dict[str, Any]:
-        """Return everything as plain data, for JSON."""
-        confirmed = self.confirmed and {
-            **finite_table_value(self.confirmed._asdict()),
-            "verdict": self.confirmed.verdict,
-        }
-        return {**self._asdict(), "rows": [row._asdict() for row in self.rows], "confirmed": confirmed}
-
-    def __repr__(self) -> str:
-        lines = [f"<{self.name}: {self.leader} leads in {self.metric}; {self.stopped}; {self.num_runs} runs"]
-        for row in self.rows:
-            mean = "" if row.mean is None else f"  {row.mean:.4f} on {row.num_seeds} seeds"
-            lines.append(f"  {row.candidate}{mean}  {row.reason or row.outcome}")
-        if self.confirmed is not None:
-            gain = self.confirmed
-            interval = f"{gain.mean:+.4f} ({gain.low:+.4f} to {gain.high:+.4f}; {gain.num_seeds} fresh seeds)"
-            lines.append(f"  against {self.against}: {interval} {gain.verdict}")
-        return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])]) + ">"
-
-
-@dataclass
-class _Race:
-    """A race under way. What it decides follows from the results in the store alone."""
-
-    name: str
-    entries: dict[str, Experiment]
-    stages: list[Stage]
-    metric: str
-    margin: float | None
-    level: float
-    validation: float | None
-    run: Callable[..., Sequence[Outcome]]  # (study, store) -> failures
-    store: Store
-    values: list[dict[str, list[float]]] = field(default_factory=list)  # by fidelity and candidate; higher is better
-    out: dict[str, tuple[str, str, int]] = field(default_factory=dict)  # candidate -> outcome, reason, fidelity
-    num_runs: int = 0
-    seconds: float = 0.0
-    work: float = 0.0  # samples that these runs visit, about
-    stopped: str = ""
-    paths_note: str = ""
-
-    @property
-    def sign(self) -> int:
-        return metric_sign(self.metric)
-
-    @property
-    def alive(self) -> list[str]:
-        return [name for name in self.entries if name not in self.out]
-
-    @property
-    def stage(self) -> int:
-        """The last fidelity that has results."""
-        return max((number for number, found in enumerate(self.values) if any(found.values())), default=0)
-
-    @property
-    def stage_level(self) -> float:
-        return self.level / len(self.stages)
-
-    def matrix(self, number: int) -> tuple[Floats, Any]:
-        """Return the numbers of a fidelity, without those of who left it [K n], and who is in the race [K]."""
-        alive = np.array([name in self.alive for name in self.entries])
-        count = max((len(self.values[number][name]) for name in self.alive), default=0)
-        rows = [self.values[number][name] if name in self.alive else [math.nan] * count for name in self.entries]
-        return np.array(rows, np.float64), alive
-
-    def results(self, entries: Mapping[str, Experiment], seeds: Sequence[int]) -> dict[str, dict[int, RunResult]]:
-        """Do the runs that are missing; candidates whose run fails are out."""
-        study = spec.make_study(self.name, entries, seeds)
-        for failed in self.run(study, self.store):
-            if failed.exit_code == faults.MACHINE:
-                error = FedtideError(f"{failed.run.label}, seed {failed.run.experiment.seed}: {failed.reason}")
-                error.exit_code = failed.exit_code
-                raise error
-            reason = f"failed on seed {failed.run.experiment.seed}: {failed.reason}"
-            self.out.setdefault(failed.run.label, ("failed", reason, self.stage))
-        found = pairs_on_shared_paths(by_label(study, self.store))
-        self.paths_note = mixed_seeds_note(found) or self.paths_note
-        took = [run.totals.get("seconds") for runs in found.values() for run in runs.values()]
-        known = [each for each in took if each is not None]  # not of a run that was stopped and went on
-        self.num_runs += len(took)
-        self.seconds += math.fsum(known) * len(took) / max(len(known), 1)
-        self.work += len(seeds) * math.fsum(map(expected_run_work, study.runs[: len(entries)]))
-        return found
-
-    def expected_seconds(self, entries: Mapping[str, Experiment], count: int) -> float:
-        """Return what so many seeds of these would take, by what the runs so far took; 0 before the first."""
-        runs = spec.make_study(self.name, entries, [0]).runs if self.seconds else ()
-        return count * math.fsum(map(expected_run_work, runs)) * self.seconds / max(self.work, 1.0)
-
-    def at_fidelity(self, number: int) -> dict[str, Experiment]:
-        """Return those in the race as they run there."""
-        keys = config.nest(self.stages[number].keys)
-        held = {"data": {"validation": self.validation}} if self.validation else {}
-        return {name: config.experiment(self.entries[name], keys, held) for name in self.alive}
-
-    def runs_left(self, number: int, limit: Budget, confirm: int) -> float:
-        """Return how many runs of this fidelity the budget has left; a cheaper one takes half of it."""
-        if limit == Budget():
-            return math.inf
-        pair = {name: self.entries[name] for name in self.alive[:2]}
-        each = self.expected_seconds(self.at_fidelity(number), 1) / len(self.alive)
-        seconds = limit.seconds - self.seconds - self.expected_seconds(pair, confirm)
-        runs = limit.runs - self.num_runs - confirm * min(2, len(self.entries))
-        left = min(runs, seconds / each if each else math.inf)
-        return left if number == len(self.stages) - 1 or not self.num_runs else left / 2
-
-    def set_aside(self, count: int) -> None:
-        """Leave only the first so many in the race; the others are not shown to be worse."""
-        found = self.values[self.stage]
-        order = sorted(self.alive, key=lambda name: -float(np.mean(found[name])))
-        for name in order[count:]:
-            behind = float(np.mean(found[order[0]]) - np.mean(found[name]))
-            reason = f"set aside for lack of budget, {behind:.4f} behind {order[0]} after {len(found[name])} seeds"
-            self.out[name] = "set aside", reason, self.stage
-
-    def step(self, number: int, seeds: Sequence[int]) -> None:
-        """Run some seeds of a fidelity, and drop who is worse."""
-        found = self.results(self.at_fidelity(number), seeds)
-        for name, runs in found.items():
-            for seed, run in runs.items() if name not in self.out else ():
-                self.values[number][name].append(self.sign * self.measured(name, seed, run, number))
-        if not self.alive:
-            first, (_, reason, _) = next(iter(self.out.items()))
-            raise FedtideError(
-                f"no candidate is left ({first}: {reason}); finished runs are kept: give others and race again"
-            )
-        values, alive = self.matrix(number)
-        names = list(self.entries)
-        for each, rival in worse_candidates(values, alive, self.stage_level).items():
-            gap = float(values[rival].mean() - values[each].mean())
-            reason = f"worse than {names[rival]} by {gap:.4f} after {values.shape[1]} seeds"
-            self.out[names[each]] = "worse", reason, number
-        if len(self.alive) == 1:
-            self.stopped = "one candidate is left"
-        elif number == len(self.stages) - 1 and self.margin is not None and self.alike(number).all():
-            self.stopped = f"those left differ from the leader by less than {self.margin:g}"
-
-    def measured(self, name: str, seed: int, run: RunResult, number: int) -> float:
-        """Return a run's number; who has none, or did not stay finite, is out."""
-        measure = metric_named(self.metric)
-        value = measure(run)
-        if run.diverged is not None:
-            self.out[name] = "diverged", f"diverged on seed {seed} at time {run.diverged:g}", number
-        elif math.isnan(value):
-            if not isinstance(measure, Reaching) or measure.reason([run]) in UNCOUNTED.values():
-                why = (
-                    measure.reason([run]) if isinstance(measure, Reaching) else "let runs measure it, or choose another"
-                )
-                raise FedtideError(f"metric {self.metric} is not known of {name}: {why}")
-            reason = f"does not reach {measure.accuracy:g} on seed {seed}"
-            self.out[name] = "target not reached", reason, number
-        return value
-
-    def leader(self) -> str:
-        found = self.values[self.stage]
-        return max(self.alive, key=lambda name: float(np.mean(found[name])) if found[name] else -math.inf)
-
-    def alike(self, number: int) -> Any:
-        """Return whether each of those left is shown to be within the margin of the leader."""
-        values, alive = self.matrix(number)
-        place = list(self.entries).index(self.leader())
-        found = within_margin(values, alive, place, self.stage_level, self.margin or 0.0)
-        return found[alive]
-
-    def rows(self) -> tuple[RaceRow, ...]:
-        leader = self.leader()
-        alike = dict(zip(self.alive, self.alike(self.stage), strict=True)) if self.margin is not None else {}
-        return tuple(self._row(name, leader, bool(alike.get(name))) for name in self.entries)
-
-    def _row(self, name: str, leader: str, alike: bool) -> RaceRow:
-        within = f"{EQUIVALENT} {self.margin:g}" if alike else "tied"
-        outcome, reason, number = self.out.get(name, ("leader" if name == leader else within, "", self.stage))
-        own, best = self.values[number][name], self.values[number][leader]
-        count = min(len(own), len(best))
-        mean = self.sign * float(np.mean(own)) if own and np.isfinite(own).all() else None
-        row = RaceRow(name, outcome, reason, number, len(own), mean)
-        if name == leader or not count or mean is None:
-            return row
-        gap, width = anytime_margins(
-            np.array([best[:count], own[:count]]), pair_level(self.stage_level, len(self.entries))
-        )
-        ends = finite_table_value({"low": float(gap[0, 1] - width[0, 1]), "high": float(gap[0, 1] + width[0, 1])})
-        return row._replace(behind=float(gap[0, 1]), **ends)
-
-    def so_far(self) -> RaceResult:
-        left = f"{len(self.alive)} of {len(self.entries)} candidates are left"
-        told = (self.stopped or left, self.num_runs, self.seconds, self.paths_note)
-        return RaceResult(self.name, self.metric, self.level, self.leader(), self.rows(), *told)
-
-    def confirmed(self, found: RaceResult, against: str, seeds: Sequence[int]) -> RaceResult:
-        """Compare the leader with another candidate on fresh seeds and on the test set, as the experiments are."""
-        pair = {name: self.entries[name] for name in dict.fromkeys((found.leader, against))}
-        runs = self.results(pair, seeds)
-        notes = [self.paths_note]
-        for name, each in runs.items():
-            notes += [f"{name} {self.out[name][1]}"] if not each and name in self.out else []
-            wild = [seed for seed, run in each.items() if run.diverged is not None]
-            notes += [f"{name} diverged on the fresh seed{'s' * (len(wild) > 1)} {str(wild)[1:-1]}"] if wild else []
-        shared = [seed for seed in seeds if all(seed in each for each in runs.values())]
-        measure = metric_named(self.metric)
-        numbers = [[self.sign * measure(runs[name][seed]) for seed in shared] for name in pair]
-        told = found._replace(num_runs=self.num_runs, seconds=self.seconds)
-        if np.isnan(numbers).any():
-            notes.append(f"not every fresh seed has a {self.metric}, so nothing is compared on them")
-        elif len(pair) == 2 and shared:
-            gain = paired_difference(numbers[0], numbers[1], margin=self.margin)
-            told = told._replace(against=against, confirmed=gain)
-        return told._replace(note="; ".join(filter(None, notes)))
+__all__ = ["RaceResult", "RaceRow", "race", "races"]
 
 
 def race(
@@ -317,53 +42,143 @@ def race(
     on_done: Callable[[Outcome], None] | None = None,
     on_step: Callable[[RaceResult], None] | None = None,
 ) -> RaceResult:
-    """Find the best of some candidates with few runs: paired seeds, one after another, and worse candidates leave early.
+    """Find the best candidate with few runs: seeds are paired, and clearly worse candidates are dropped early.
 
-    candidates: names, each with the keys that differ from `base`; a list of such keys; or a grid (keys, each with a list of
-    values). seeds: how many at most, or which. fidelities: cheaper versions to begin with, each a mapping of keys, as
-    `{"timeline.horizon": 2.5, "seeds": 6}`; the experiment itself comes last. budget: runs (a number) or time of one core
-    (`20m`), with those that confirm. metric, margin: as in `StudyResult.table`; the race ends when all that are left are
-    shown to be within the margin. level: the probability, at most, of dropping one of the truly best, however often one looks,
-    if paired differences are about normal. validation: the share of the training samples on which the race is decided (0: the
-    test set); the winner is confirmed on the test set, on `confirm` fresh seeds, against the candidate `against` (None: the
-    first one, or the runner-up if that wins). block: seeds between two decisions. store: a folder of results; stopped and
-    called again, the race goes on and decides the same. workers, backend (local, dask, here), address: as for studies.
-    on_done is called with every run, on_step with the standing after every decision.
+    candidates: a mapping of names to the keys that differ from `base`; a list of such keys; or a grid of keys with lists of
+    values. base: the experiment that all share. seeds: the maximum number of seeds, or a list of them. fidelities: cheaper
+    versions to start with, each a mapping of keys such as `{"timeline.horizon": 2.5, "seeds": 6}`; the experiment itself comes
+    last. budget: the maximum number of runs, or core time such as `20m`, including the confirmation. metric, margin: as in
+    `StudyResult.table`; the race ends when all remaining candidates are shown to be within the margin. level: upper bound on
+    the probability of dropping one of the truly best candidates, if paired differences are about normal. validation: share of
+    the training samples on which the race is decided (0: the test set). confirm: number of fresh seeds on which the winner is
+    confirmed, on the test set. against: the candidate that the winner is compared with there; None: the first one, or the
+    runner-up if that wins. block: number of seeds between two decisions. store: folder of the results; called again after an
+    interruption, the race continues and decides the same. workers, backend (local, dask, here), address: as in
+    `fedtide.study`. on_done: called with every run. on_step: called with the standing after every decision.
     """
-    entries = race_entries(candidates, base, name)
-    listed = list(spec.checked_seeds(spec.listed_seeds(seeds)))
-    check_race(entries, listed, level, validation, confirm, against, block)
-    limit = race_budget(budget)
+    asked = {
+        "candidates": candidates, "base": base, "seeds": seeds, "fidelities": fidelities, "budget": budget,
+        "metric": metric, "margin": margin, "level": level, "validation": validation, "confirm": confirm,
+        "against": against, "block": block, "on_step": on_step,
+    }  # fmt: skip
+    where: dict[str, Any] = {
+        "store": store,
+        "workers": workers,
+        "backend": backend,
+        "address": address,
+        "on_done": on_done,
+    }
+    return races({name: asked}, name=name, **where)[name]
+
+
+def races(
+    asked: Mapping[str, Mapping[str, Any]],
+    *,
+    name: str = "races",
+    store: Path | str | None = None,
+    workers: int = 1,
+    backend: str | None = None,
+    address: str | None = None,
+    on_done: Callable[[Outcome], None] | None = None,
+    only_stored: bool = False,
+    on_fault: Callable[[str, FedtideError], None] | None = None,
+) -> dict[str, RaceResult]:
+    """Run several races side by side, so that few candidates keep many workers busy; return their results by name.
+
+    asked: what each race is given, as arguments of `race`. Where and how runs are done, and the name under which they are kept,
+    is the same for all. only_stored: do no runs, and leave out races that lack some. A race that fails on the way does
+    not stop the others: on_fault is told which and why; without it, the first error is raised in the end.
+    """
     how = {
         **study_backend(workers, backend, address),
         "on_done": checked_callback("on_done", on_done) or (lambda _: None),
     }
+    found: dict[str, RaceResult] = {}
+    faults: list[FedtideError] = []
+    told = checked_callback("on_fault", on_fault) or (lambda _, error: faults.append(error))
+    with kept_results(store) as kept:
+        waiting = {label: _race_steps(kept, label, **each) for label, each in asked.items()}
+        failures: dict[str, Any] = dict.fromkeys(waiting)  # None: the race has not begun
+        while waiting:
+            studies: dict[str, Study] = {}
+            for label, steps in waiting.items():
+                try:
+                    studies[label] = steps.send(failures[label])
+                except StopIteration as end:
+                    found[label] = end.value
+                except FedtideError as error:
+                    if failures[label] is None:  # what it is given is wrong: say so before anything runs
+                        raise
+                    told(label, error)
+            if only_stored:
+                studies = {label: study for label, study in studies.items() if not missing_runs(study, kept)}
+            failed = {} if only_stored or not studies else _run_together(name, studies, kept, how)
+            waiting = {label: waiting[label] for label in studies}
+            failures = {
+                label: [failed[run.name]._replace(run=run) for run in study.runs if run.name in failed]
+                for label, study in studies.items()
+            }
+    if faults:
+        raise faults[0]
+    return {label: found[label] for label in asked if label in found}
+
+
+def _run_together(name: str, studies: Mapping[str, Study], store: Store, how: Mapping[str, Any]) -> dict[str, Outcome]:
+    """Do what some studies lack, each run once; return what failed, by the run's name."""
+    runs = {run.name: run for study in studies.values() for run in study.runs}
+    together = Study(name, tuple(runs.values()))
+    return {failed.run.name: failed for failed in run_study(together, store, **how)}
+
+
+def _race_steps(
+    store: Store,
+    name: str,
+    *,
+    candidates: Any,
+    base: Given = {},  # noqa: B006  # read only
+    seeds: int | Sequence[int] = 20,
+    fidelities: Sequence[Mapping[str, Any]] = (),
+    budget: int | str | None = None,
+    metric: str = "mean_accuracy",
+    margin: float | None = None,
+    level: float = 0.05,
+    validation: float | None = 0.1,
+    confirm: int = 5,
+    against: str | None = None,
+    block: int = 1,
+    on_step: Callable[[RaceResult], None] | None = None,
+) -> Steps[RaceResult]:
+    """Check what a race is given, and go through it."""
+    entries = race_entries(candidates, base, name)
+    listed = list(spec.checked_seeds(spec.listed_seeds(seeds)))
+    check_race(entries, listed, level, validation, confirm, against, block)
+    limit = race_budget(budget)
     tell = checked_callback("on_step", on_step) or (lambda _: None)
     stages = [race_stage(each, listed) for each in fidelities] + [Stage({}, listed)]
-    with kept_results(store) as kept:
-        state = _Race(
-            name, entries, stages, metric, metric_margin(metric, margin), level, validation,
-            lambda study, results: run_study(study, results, **how), kept,
-        )  # fmt: skip
-        _run_stages(state, limit, block, confirm, tell)
-        found = state.so_far()
-        if confirm:
-            other = against or next(iter(entries))
-            fresh = range(max(listed) + 1, max(listed) + 1 + confirm)
-            found = state.confirmed(found, _runner_up(found) if other == found.leader else other, fresh)
-        return found
+    state = RaceState(name, entries, stages, metric, metric_margin(metric, margin), level, validation, store)
+    yield from _run_stages(state, limit, block, confirm, tell)
+    found = state.so_far()
+    if confirm:
+        other = against or next(iter(entries))
+        fresh = range(max(listed) + 1, max(listed) + 1 + confirm)
+        found = yield from state.confirmed(found, _runner_up(found) if other == found.leader else other, fresh)
+    return found
 
 
-def _run_stages(state: _Race, limit: Budget, block: int, confirm: int, tell: Callable[[RaceResult], None]) -> None:
+def _run_stages(
+    state: RaceState, limit: Budget, block: int, confirm: int, tell: Callable[[RaceResult], None]
+) -> Steps[None]:
     """Run fidelity after fidelity, seeds after seeds, until the race is decided or the budget is used up."""
     for number, stage in enumerate(state.stages):
         state.values.append({name: [] for name in state.entries})
-        for start in range(0, len(stage.seeds), block):
+        start = 0
+        while start < len(stage.seeds):
             if state.stopped:
                 return
-            seeds, left = stage.seeds[start : start + block], state.runs_left(number, limit, confirm)
+            left = state.runs_left(number, limit, confirm)
             if state.num_runs:
                 state.set_aside(affordable_candidates(len(state.alive), start, len(stage.seeds), left))
+            seeds = stage.seeds[start : start + max(1, int(min(block, left / len(state.alive))))]
             if len(state.alive) * len(seeds) > left:
                 if not state.num_runs:
                     raise FedtideError(
@@ -372,8 +187,9 @@ def _run_stages(state: _Race, limit: Budget, block: int, confirm: int, tell: Cal
                     )
                 state.stopped = "the budget is used up"
                 return
-            state.step(number, seeds)
+            yield from state.step(number, seeds)
             tell(state.so_far())
+            start += len(seeds)
     state.stopped = state.stopped or f"all {len(state.stages[-1].seeds)} seeds are used"
 
 

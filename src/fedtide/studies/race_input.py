@@ -82,14 +82,19 @@ def check_race(
     for what, value, least in (("confirm", confirm, 0), ("block", block, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise FedtideError(f"{what}={shown(value)} must be a whole number of at least {least}")
-    if isinstance(level, bool) or not isinstance(level, float) or not 0 < level < 0.5:
-        raise FedtideError(f"level={shown(level)} must be between 0 and 0.5: how often a best one may be dropped")
+    check_level(level)
     if validation is not None and (isinstance(validation, bool) or not isinstance(validation, (int, float))):
         raise FedtideError(f"validation={shown(validation)} must be a share of the training samples, or None")
     if against is not None and against not in entries:
         raise FedtideError(
             f"against={shown(against)} is no candidate; there are {', '.join(map(repr, list(entries)[:6]))}"
         )
+
+
+def check_level(level: Any) -> None:
+    """Raise if a level is none."""
+    if isinstance(level, bool) or not isinstance(level, float) or not 0 < level < 0.5:
+        raise FedtideError(f"level={shown(level)} must be between 0 and 0.5: how often a verdict may be wrong")
 
 
 def race_budget(given: Any) -> Budget:

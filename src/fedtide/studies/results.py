@@ -169,6 +169,12 @@ class RunResult:
         return [self.path, *(other.path for other in self.elsewhere)]
 
 
+def core_seconds(runs: Sequence[RunResult]) -> float:
+    """Return the time of one core that some runs took; those that were stopped and resumed count as the mean of the others."""
+    known = [seconds for run in runs if (seconds := run.totals.get("seconds")) is not None]
+    return math.fsum(known) * len(runs) / max(len(known), 1)
+
+
 SeedResults = Mapping[str, Mapping[int, RunResult]]  # variant -> seed -> result
 
 

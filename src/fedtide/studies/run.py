@@ -61,6 +61,13 @@ class Outcome(NamedTuple):
     exit_code: int = FedtideError.exit_code
 
 
+def failed_run_error(failed: Outcome) -> FedtideError:
+    """Return the error of a run that failed, with its exit code."""
+    error = FedtideError(f"{failed.run.label}, seed {failed.run.experiment.seed}: {failed.reason}")
+    error.exit_code = failed.exit_code
+    return error
+
+
 # One run.
 
 
@@ -87,6 +94,7 @@ def _data_key(experiment: Experiment) -> str:
         args,
         filled,
         experiment.data.validation,
+        experiment.data.num_held_out,
         user_code.user_source_digest(name),
         str(user_code.user_code_folder()),
         contents,
@@ -107,12 +115,16 @@ def _run_one(
     path: the instruction path on which to train; None: this machine's own. beside: a folder where the policy files are looked
     for besides the working folder.
     """
-    begun, resumed = time.perf_counter(), folder is not None and Path(folder).exists()
+    resumed = folder is not None and Path(folder).exists()
     with user_code.search_user_folder(Path(beside) if beside else None):
         experiment = config.experiment(tree)
         _check_name(experiment, name)
-        dataset = _dataset_of(experiment)
-        with _trained_on(path if engine(experiment.learning.trainer) == "native" else None):
+        native = engine(experiment.learning.trainer) == "native"
+        clock = (
+            time.thread_time if native else time.perf_counter
+        )  # native training is in this thread, whatever else runs here
+        begun, dataset = clock(), _dataset_of(experiment)
+        with _trained_on(path if native else None):
             try:
                 done = _simulated(experiment, folder, dataset)
             except RunFolderError as error:
@@ -122,7 +134,7 @@ def _run_one(
                 shutil.rmtree(str(folder))
                 done, resumed = _simulated(experiment, folder, dataset), False
             _check_name(experiment, name)
-            seconds = None if resumed else time.perf_counter() - begun  # only a run done in one go tells what it costs
+            seconds = None if resumed else clock() - begun  # only a run done in one go tells what it costs
             rounds, num_parameters, left = done
             return results_from_rounds(experiment, rounds, num_parameters, seconds, dataset.num_labels, left)
 
@@ -218,23 +230,19 @@ def run_study(
     if _is_worker:
         raise FedtideError(
             "a worker process read your script to find a part of your own, and the script started the study again: put the "
-            "call below `if __name__ == '__main__':`, move the part to a file of its own, or say workers=1"
+            "call below `if __name__ == '__main__':`, move the part to a file of its own, or set workers=1"
         )
     store.prepare()
     _loaded.clear()  # the files that a user's own data set reads may have changed since the last study
     todo, path = (plan.todo, plan.path) if plan else (missing_runs(study, store), {})
     if address is not None and backend != "dask":
         raise FedtideError(f"--address {address!r} is a Dask scheduler's: say --backend dask too")
-    if backend == "dask" and path:
-        raise FedtideError(
-            "--isa-strict and --isa-redo choose among this machine's paths: use them with --backend local"
-        )
     if backend == "here":  # needs no script that a worker can import, as a session at a prompt or a notebook has none
         outcomes: Iterator[Outcome] = (_outcome(run, _attempt(*_task(run, store, path))) for run in todo)
     elif backend == "local":
         outcomes = _local(todo, store, workers, path)
     elif backend == "dask":
-        outcomes = _dask(todo, workers, address)
+        outcomes = _dask(todo, workers, address, path)
     else:
         raise FedtideError(f"--backend {backend!r} is not known; use local, dask or here")
     failures = []
@@ -355,15 +363,46 @@ def _begin_worker() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Outcome]:
-    """Run on a Dask cluster: the one at `address`, or one started here with `workers` processes of one thread."""
+def _workers_by_path(client: Any, todo: Sequence[Run], path: _PathByRun) -> dict[str, list[str]]:
+    """Return which workers offer each instruction path that is asked for; raise if none does."""
+    wanted = {path[run.name]: engine(run.experiment.learning.trainer) for run in todo if run.name in path}
+    offered = {trainer: client.run(offered_instruction_paths, trainer) for trainer in {*wanted.values()}}
+    single = {address for address, threads in client.nthreads().items() if threads == 1}  # a path is a process's
+    found = {
+        each: sorted(address for address, paths in offered[trainer].items() if each in paths and address in single)
+        for each, trainer in wanted.items()
+    }
+    for each, addresses in found.items():
+        if not addresses:
+            raise FedtideError(
+                f"--isa-strict, --isa-redo: no Dask worker of one thread offers the instruction path {each}, on which runs of the "
+                "same seed were done: start one there (`dask worker ADDRESS --nthreads 1`), or do them on a path of your own "
+                "(--isa-redo --backend local)"
+            )
+    return found
+
+
+def _dask(todo: Sequence[Run], workers: int, address: str | None, path: _PathByRun) -> Iterator[Outcome]:
+    """Run on a Dask cluster: the one at `address`, or one started here with `workers` processes of one thread.
+
+    A run that has a path goes to workers that offer it, and waits for one if that is lost.
+    """
     client, close = connect_cluster("--backend dask", "--address", address, workers)
     from distributed import as_completed
 
     try:
         # No shared disk is assumed: a run that loses its worker starts over on another one.
+        places = _workers_by_path(client, todo, path) if path else {}
         futures = {
-            client.submit(_attempt, *_task(run), key=f"fedtide-{run.name}", retries=0, pure=False): run for run in todo
+            client.submit(
+                _attempt,
+                *_task(run, path=path),
+                key=f"fedtide-{run.name}-{path.get(run.name, '')}",
+                workers=places.get(path.get(run.name, "")),
+                retries=0,
+                pure=False,
+            ): run
+            for run in todo
         }
         for future in as_completed(list(futures)):
             if future.status == "finished":

@@ -100,7 +100,7 @@ def checked_seeds(given: Any) -> Sequence[int]:
     remedy = "give a number of seeds, or a list of different ones from 0 on"
     if not isinstance(given, list):
         if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-            raise FedtideError(f"seeds={shown(given)} leaves nothing to run or is no whole number; {remedy}")
+            raise FedtideError(f"seeds={shown(given)} leaves nothing to run or is not a whole number; {remedy}")
         return range(given)
     if wrong := [each for each in given if isinstance(each, bool) or not isinstance(each, int) or each < 0]:
         raise FedtideError(f"seeds has {shown(wrong[0])} in it; {remedy}")

@@ -24,7 +24,7 @@ import reprlib
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -130,7 +130,7 @@ class Store:
         texts = {table: text.decode() for table, text in write_result_tables([(name, result)]).items()}
         content = _Finished(**texts).model_dump_json().encode()
         write_atomically(self.folder / _NEW / _new_file(name, content), content)
-        self._seen = None
+        self._seen = self._seen and (None, self._seen[1])  # new/ is looked at again, the tables are as they were
 
     def prepare(self) -> None:
         """Make the folder; clear away what writers that were killed left in it."""
@@ -198,7 +198,7 @@ class Store:
         seen = (_stamp(self.folder / _NEW), _stamp(self.folder / _INDEX))
         if seen == self._seen:
             return self._found
-        files = _listed(self.folder / _NEW)  # before study.json: what is gone from here is in its tables
+        files = _listed(self.folder / _NEW, self._new)  # before study.json: what is gone from here is in its tables
         if self._seen is None or seen[1] != self._seen[1]:
             self._read_tables()
         self._new = {file: found for file in files if (found := self._new.get(file) or self._read_new(file))}
@@ -315,13 +315,15 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _listed(folder: Path) -> list[str]:
-    """Return the files of finished runs, the oldest first."""
+def _listed(folder: Path, known: Iterable[str] = ()) -> list[str]:
+    """Return the files of finished runs, the oldest first. known: those that were listed before, in their order."""
+    there = {path.name for path in folder.glob("[0-9a-f]*.json")}
+    old = [name for name in known if name in there]
     found: list[tuple[int, str]] = []
-    for path in folder.glob("[0-9a-f]*.json"):
+    for name in there.difference(old):
         with contextlib.suppress(FileNotFoundError):  # it went to the tables meanwhile
-            found.append((path.lstat().st_mtime_ns, path.name))
-    return [name for _, name in sorted(found)]
+            found.append(((folder / name).lstat().st_mtime_ns, name))
+    return old + [name for _, name in sorted(found)]
 
 
 def _content(file: Path) -> bytes | None:

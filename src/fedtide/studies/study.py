@@ -124,12 +124,13 @@ def study(
     workers: int = 1,
     on_done: OnDone | None = None,
 ) -> StudyResult:
-    """Run what is missing of a study; return everything that it has, paired over the seeds.
+    """Run the missing runs of a study and return all its results, paired by seed.
 
-    base: an experiment (or what fedtide.experiment makes one of: a mapping, a file), or the path of a study file, which says
-    all of axes, variants, seeds and name itself. axes: dotted keys, each with its values; variants: names, each with the keys
-    that differ; both are crossed. seeds: how many, from 0 on, or which. store: a folder in which finished runs are kept and
-    never repeated; None: nothing is kept on disk. workers: processes; 1: this one. on_done is called with every finished run.
+    base: an experiment (an Experiment, a mapping or a file), or the path of a study file, which then sets axes, variants, seeds
+    and name. axes: a mapping of dotted keys to their values. variants: a mapping of names to the keys that differ; crossed with
+    the axes. seeds: the number of seeds from 0, or a list of them. store: folder of the results, in which finished runs are
+    never repeated; None keeps nothing on disk. workers: number of processes; 1 runs in this one. on_done: called with every
+    finished run.
     """
     made = spec.given_study(base, axes, variants, seeds, name, _SEEDS)
     return _done(made, store, workers, on_done)
@@ -145,10 +146,12 @@ def compare(
     workers: int = 1,
     on_done: OnDone | None = None,
 ) -> StudyResult:
-    """Run named experiments on the same seeds; return their differences from the first one, seed by seed.
+    """Run named experiments on the same seeds and compare them with the first one.
 
-    Runs of one seed share data, fading, durations and batches, so what differs is what was changed. experiments: names, each
-    with an experiment, a file, or the keys that differ from `base`. All else as in `fedtide.study`.
+    Runs of one seed share data, fading, durations and batches, so differences are paired: taken seed by seed.
+
+    experiments: a mapping of names to experiments, files, or the keys that differ from `base`. The other arguments are those of
+    `fedtide.study`.
     """
     if not isinstance(experiments, Mapping) or not experiments:
         raise FedtideError(

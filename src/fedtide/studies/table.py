@@ -126,12 +126,16 @@ def table_rows(
             "paths": dict(Counter(path for each in runs for path in each.paths)),  # a run may be there on several
             "paths_note": "",
             "diverged_note": diverged_runs_note(runs),
+            "censored_note": "",  # some seeds do not reach the accuracy, and count with all that they spent
             "counts_note": measure.counted_note(runs) if isinstance(measure, Reaching) else "",
             "against": reference.label if reference else None,
             "against_part": reference.text if reference else None,  # what of it differs from this variant
         }
+        if pairs and isinstance(measure, Reaching) and _some_reach(measure, row["reason"], pairs):
+            row |= {"censored_note": row["reason"], "reason": ""}
         if pairs and not row["reason"]:
-            ours, theirs = ([measure(pair[side]) for pair in pairs] for side in (0, 1))
+            number = measure.at_least if isinstance(measure, Reaching) else measure
+            ours, theirs = ([number(pair[side]) for pair in pairs] for side in (0, 1))
             found = paired_difference(ours, theirs, margin=margin)
             told = finite_table_value(found._asdict())
             row |= {
@@ -142,6 +146,12 @@ def table_rows(
             }
         table.append(row)
     return table
+
+
+def _some_reach(measure: Reaching, reason: str, pairs: Sequence[Sequence[RunResult]]) -> bool:
+    """Say whether some seeds of both variants reach the accuracy: the others count with all that they spent."""
+    reached = [any(not math.isnan(measure(pair[side])) for pair in pairs) for side in (0, 1)]
+    return " seeds reach " in reason and all(reached)
 
 
 def _reason(
@@ -189,7 +199,7 @@ def table_effect(row: Mapping[str, Any]) -> str:
     difference = row.get("difference", row.get("mean"))
     if difference is None:
         return "-" if row["verdict"] == "runs missing" else "runs too short to tell"
-    note = "".join(f"; {row[each]}" for each in ("paths_note", "diverged_note") if row.get(each))
+    note = "".join(f"; {row[each]}" for each in ("censored_note", "paths_note", "diverged_note") if row.get(each))
     if row["low"] is None:
         return f"{difference:+.4f} (one seed){note}"
     more = f"; about {row['seeds_needed']} would resolve it" if row["seeds_needed"] else ""
@@ -198,7 +208,7 @@ def table_effect(row: Mapping[str, Any]) -> str:
 
 def table_row_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     """Write a row of `table_rows`: variant, seeds, mean (or median and who reached it), difference, verdict."""
-    nothing = "not reached" if " seeds reach " in row["reason"] else "-"
+    nothing = "not reached" if " seeds reach " in row["reason"] + row["censored_note"] else "-"
     middle = row.get("mean", row.get("median"))
     some = f", {row['reached']} of {row['reached_of']}" if row.get("reached") != row.get("reached_of") else ""
     if "difference" in row:
@@ -214,6 +224,33 @@ def table_row_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
         else f"{middle:.3g}{some}"
     )
     return row["variant"], f"{row['done']}/{row['seeds']}", number, compared, verdict
+
+
+_LATEX: Mapping[int, str] = {
+    ord(each): f"\\{each}" for each in "&%$#_{}"
+} | {ord("\\"): r"\textbackslash{}", ord("~"): r"\textasciitilde{}", ord("^"): r"\textasciicircum{}", ord("≥"): r"$\ge$"}  # fmt: skip
+
+
+def latex_table(study: Study, rows: Sequence[Mapping[str, Any]], metric: str) -> str:
+    """Return a table as LaTeX with booktabs: means, paired differences with their 95 % intervals, seeds."""
+    middle = "median" if rows and "median" in rows[0] else "mean"
+    lines = []
+    for row in rows:
+        variant, done, number, _, verdict = table_row_cells(row)
+        difference, low, high = (row.get(name) for name in ("difference", "low", "high"))
+        compared = "--" if difference is None else f"${difference:+.4f}$"
+        compared += "" if low is None else f" $[{low:+.4f},\\,{high:+.4f}]$"
+        cells = [variant, done.partition("/")[0], number]
+        lines.append(" & ".join([*(cell.translate(_LATEX) for cell in cells), compared, verdict.translate(_LATEX)]))
+    against = next((row["against_part"] for row in rows if row["against_part"]), "the reference")
+    name, metric_name, other = (text.translate(_LATEX) for text in (study.name, metric.replace("_", " "), against))
+    body = " \\\\\n".join(lines)
+    return (
+        "% needs \\usepackage{booktabs}\n\\begin{table}\n  \\centering\n"
+        f"  \\caption{{{name}: {metric_name}, with paired differences from {other} and their 95\\,\\% intervals.}}\n"
+        f"  \\begin{{tabular}}{{lrrrl}}\n\\toprule\nvariant & seeds & {middle} & difference & verdict \\\\\n\\midrule\n"
+        f"{body} \\\\\n\\bottomrule\n  \\end{{tabular}}\n\\end{{table}}\n"
+    )
 
 
 def finite_table_value(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def check(part: Any, kind: str | None = None, args: Mapping[str, Any] | None = N
     """Return what is wrong with a part, a line each; nothing: []. part: an object, a function, or a name (`file.py:name`)."""
     kind = kind or _kind_of(part)
     if kind not in KINDS:
-        raise FedtideError(f"kind={kind!r} is no kind of part: give one of {', '.join(KINDS)}")
+        raise FedtideError(f"kind={kind!r} is not a kind of part: give one of {', '.join(KINDS)}")
     if kind in ("data", "model"):  # what makes them is what is checked
         maker = registry.find_part(kind, part, builtin_parts(kind)) if isinstance(part, str) else part
         return _problems(maker, [lambda asked: _made(asked, kind, dict(args or {}))], thorough=True)
@@ -132,6 +132,7 @@ def _questions(
         capacity,
         UplinkView(rng.uniform(1, 9, (m, 2)), np.log1p, 3000.0, 1e6, 1.0),
         1.5,
+        outcome=lambda answers: np.array([float(sum(map(int, each)) % 3) for each in answers]),
     )
     calls: dict[
         str, tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]

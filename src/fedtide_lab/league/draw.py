@@ -5,9 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from fedtide.plot import COLOURS, TINTS, ForestRow, draw_rows, few_chart_numbers, figure_style, new_figure, save_figure
+from fedtide.plot import (
+    SCREEN,
+    TINTS,
+    ForestRow,
+    chart_dashes,
+    draw_rows,
+    few_chart_numbers,
+    figure_sheet,
+    figure_style,
+    legend_below,
+    line_styles,
+    name_panel,
+    save_figure,
+)
 from fedtide.studies import RunResult, amount_spent, mean_band
 from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standing, Standings, is_analog
@@ -19,52 +31,61 @@ _OVER = {"time": r"time (units of $T_{\max}$)", "bits": "Mbit sent", "joules": "
 _SCALE = {"time": 1.0, "bits": 1e6, "joules": 1.0}
 
 
-def draw_league_gains(tables: Sequence[Standings], stem: Path) -> list[Path]:
+def draw_league_gains(tables: Sequence[Standings], stem: Path, style: str = SCREEN) -> list[Path]:
     """Draw the gains of the leading methods over the reference with their intervals, a panel for each world.
 
-    As wide as a column of a journal; the tables of the page have all methods.
+    The tables of the page have all methods.
     """
+    tables = [each for each in tables if each.world.is_whole] or tables
     names = _drawn_methods(tables)
-    with figure_style():
-        page = new_figure(3.6, 0.75 + 0.16 * len(names))
-        panels = page.subplots(1, len(tables), sharey=True, squeeze=False)[0]
-        for panel, each in zip(panels, tables, strict=True):
+    words = {row.name: row.words for each in tables for row in each.rows}
+    with figure_style(style) as how:
+        page, grid = figure_sheet(how, 1, len(tables), 0.75 + 0.021 * how.small * len(names), sharey=True)
+        for number, (panel, each) in enumerate(zip(grid[0], tables, strict=True)):
             gains = {row.name: row.over_reference for row in each.rows}
             rows = [(name, gains.get(name)) for name in names]
             draw_rows(
                 panel,
                 [
-                    ForestRow(name, gain, _VERDICTS.get(gain.verdict, "not resolved") if gain else "")
+                    ForestRow(words[name], gain, _VERDICTS.get(gain.verdict, "not resolved") if gain else "")
                     for name, gain in rows
                 ],
                 TINTS,
             )
             few_chart_numbers(panel)
-            panel.set_title(each.world.name, fontsize=7.5)
-            panel.tick_params(labelsize=7)
-        page.supxlabel("gain in mean accuracy over random scheduling", fontsize=7)
+            name_panel(panel, how, number, each.world.name)
+        page.supxlabel("gain in mean accuracy over random scheduling", fontsize=how.small)
         return save_figure(page, stem)
 
 
-def draw_league_curves(tables: Sequence[Standings], runs: Mapping[str, Runs], stem: Path) -> list[Path]:
+def draw_league_curves(
+    tables: Sequence[Standings], runs: Mapping[str, Runs], stem: Path, style: str = SCREEN
+) -> list[Path]:
     """Draw the accuracy of the reference, the paper's schedule and the best others over time, bits and joules."""
-    with figure_style():
-        page = new_figure(7.2, 2.05 * len(tables))
-        panels = page.subplots(len(tables), len(_OVER), sharey="row", squeeze=False)
+    tables = [each for each in tables if each.world.is_whole] or tables
+    looks = line_styles(dict.fromkeys(row.words for each in tables for row in _leaders(each)))
+    with figure_style(style) as how:
+        page, panels = figure_sheet(how, len(tables), len(_OVER), 0.9 * how.panel, sharey=True)
         for line, each in zip(panels, tables, strict=True):
             for panel, (over, name) in zip(line, _OVER.items(), strict=True):
-                for row, style in zip(_leaders(each), _STYLES, strict=False):
+                for row in _leaders(each):
                     if over == "bits" and is_analog(row):
                         continue
                     found = [_with_reports(runs[each.world.name][row.name][seed]) for seed in each.seeds]
                     mean = mean_band(found, "test_accuracy", over)
-                    panel.plot(mean.x / _SCALE[over], mean.mean, label=row.name, linewidth=1.2, **style)
-                panel.axhline(each.target, color="#aaaaaa", linewidth=0.7, linestyle=":")
-                panel.set_xlabel(name, fontsize=7.5)
-                panel.tick_params(labelsize=7)
+                    look = looks[row.words]
+                    panel.plot(
+                        mean.x / _SCALE[over],
+                        mean.mean,
+                        label=row.words,
+                        color=look.colour,
+                        linestyle=chart_dashes(look),
+                    )
+                panel.axhline(each.target, color="#8c8c8c", linewidth=0.7, linestyle=":")
+                panel.set_xlabel(name, fontsize=how.small)
                 panel.set_ylim(0, 1)
-            line[0].set_ylabel(f"{each.world.title}\ntest accuracy", fontsize=7.5)
-            line[-1].legend(fontsize=6.5, loc="lower right")
+            line[0].set_ylabel(f"{each.world.title}\ntest accuracy", fontsize=how.small)
+        legend_below(page, how, panels.ravel())
         return save_figure(page, stem)
 
 
@@ -73,17 +94,8 @@ def _with_reports(run: RunResult) -> RunResult:
     return dataclasses.replace(run, columns={**run.columns, "bits": amount_spent(run, "bits")})
 
 
-_STYLES: tuple[dict[str, Any], ...] = (
-    {"color": COLOURS[0]},
-    {"color": COLOURS[1], "linestyle": "--"},
-    {"color": COLOURS[2], "linestyle": "-."},
-    {"color": COLOURS[3], "linestyle": (0, (4, 1, 1, 1, 1, 1))},
-    {"color": COLOURS[6], "linestyle": ":"},
-)
-
-
 def _leaders(each: Standings) -> list[Standing]:
-    """Return the two best, the best method alone, the paper's schedule and the reference: five at most."""
+    """Return the combined one, the two best others, the paper's schedule and the reference."""
     alone = [row for row in each.rows if row.name not in (COMBINED, PAPER_METHOD, REFERENCE)]
     chosen = [*(row for row in each.rows if row.name == COMBINED), *alone[:2]]
     return [*chosen, *(row for row in each.rows if row.name in (PAPER_METHOD, REFERENCE))]
@@ -95,5 +107,6 @@ def _drawn_methods(tables: Sequence[Standings], most: int = _MOST) -> list[str]:
     for each in tables:
         for row in each.rows:
             worst[row.name] = max(worst.get(row.name, 0), row.rank)
-    ordered = sorted((name for name in worst if name != REFERENCE), key=lambda name: (worst[name], name))
+    everywhere = [name for name in worst if all(name in {row.name for row in each.rows} for each in tables)]
+    ordered = sorted((name for name in everywhere if name != REFERENCE), key=lambda name: (worst[name], name))
     return [name for place, name in enumerate(ordered) if place < most or name == PAPER_METHOD]

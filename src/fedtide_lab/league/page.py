@@ -11,11 +11,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtide.studies import Comparison, counted_note, finite_table_value, pair_paths_summary
-from fedtide_lab.league.methods import DENSE, EVEN, GROUPS, LEAGUE_METHODS, OWN, PAPER_METHOD, RATES, REFERENCE
+import numpy as np
+
+from fedtide.config import nested_to_dotted
+from fedtide.studies import Comparison, counted_note, finite_table_value, metric_margin, pair_paths_summary
+from fedtide_lab.league.methods import AGE_BASES, EVEN, GROUPS, LEAGUE_METHODS, OWN, PAPER_METHOD, RATES, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standing, Standings, is_analog, ranking_gain_over
-from fedtide_lab.league.tune import BASE, CHANCE, COMBINED, CONFIRMING, RANKING_SEEDS, TUNING_SEED
-from fedtide_lab.paper.figures import FRESH
+from fedtide_lab.league.tune import (
+    BASE,
+    BEST_CODEC,
+    CHANCE,
+    COMBINED,
+    CONFIRMING,
+    LEAGUE_TUNING_SEEDS,
+    PAPER_CODEC,
+    RANKING_SEEDS,
+    TUNING_RUNS,
+    VALIDATION_SHARE,
+    Entry,
+)
 from fedtide_lab.prose import (
     fill_prose,
     flat_prose_keys,
@@ -29,10 +43,11 @@ from fedtide_lab.prose import (
     write_prose_page,
 )
 
-_MARKS = {"higher": "+", "lower": "−"}
+_MARKS = {"higher": "+", "lower": "−", "not resolved": "·"}
 _MOST_RIVALS = 8  # that are named
 _UNITS = {"time": ("time", 1.0, "{:.2f}"), "bits": ("Mbit", 1e6, "{:.1f}"), "joules": ("J", 1.0, "{:.0f}")}
-_FINDINGS = ("read this first", "what to deploy", "what helps", "what changed")
+_FINDINGS = ("what to deploy", "what helps", "two codecs", "long runs", "attackers")
+_TWO_CODECS = {"paper": "paper-codec", "macro": "macro-codec"}  # worlds that differ in the codec alone
 
 
 def write_league_page(
@@ -40,12 +55,14 @@ def write_league_page(
 ) -> None:
     """Write the page beside its figures of gains and curves. store: the folder of the results, with findings.md if any."""
     results = [result for world in runs.values() for seeds in world.values() for result in seeds.values()]
+    whole = [each for each in tables if each.world.is_whole]
     values = {
-        "entries": max(len(each.rows) for each in tables),
+        "entries": len({row.name for each in tables for row in each.rows}),
         "worlds": len(tables),
         "paths": pair_paths_summary(results),
-        "answers": _answers(tables),
-        "design": _design(tables, runs),
+        "answers": _answers(whole),
+        "design": _design(whole, runs),
+        "codecs": _two_codecs(tables),
         "standings": "\n\n".join(map(_standings, tables)),
         "settings": _settings(tables),
         "gains figure": figures[0],
@@ -53,13 +70,17 @@ def write_league_page(
         "first fresh": CONFIRMING[0],
         "last fresh": CONFIRMING[-1],
         "common": key_words(BASE, ", "),
+        "codec": BEST_CODEC,
         "rates": _written_out(RATES),
         "even rates": _written_out(LEAGUE_METHODS[EVEN].rates),
-        "fresh": FRESH,
-        "candidates": 2 * len(RATES),
-        "seed": TUNING_SEED,
+        "age bases": _written_out(AGE_BASES),
+        "candidates": len(RATES) * len(AGE_BASES),
+        "tuning runs": TUNING_RUNS,
+        "tuning seeds": _written_out(LEAGUE_TUNING_SEEDS),
+        "held out": f"{100 * VALIDATION_SHARE:.0f}",
         "last": RANKING_SEEDS - 1,
         "chance": CHANCE,
+        "margin": metric_margin("mean_accuracy"),
         "what joules count": f"{(counted_note(results) or 'airtime and joules count the symbols sent').capitalize()}.",
         **prose_findings(store, LeagueValues(tables, runs), _FINDINGS),
     }
@@ -76,32 +97,39 @@ class LeagueValues(dict[str, Any]):
         robust: dict[str, list[str]] = {}
         for each in tables:
             world = each.world.name
-            single = next((row.name for row in each.rows if row.name != COMBINED), "none")
+            single = next((row.name for row in each.rows if row.name != COMBINED and row.is_finite), "none")
             self |= {
                 f"{world} winner": each.winner.name,
                 f"{world} target": each.target,
                 f"{world} best single": single,
             }
             self[f"{world} best with packets"] = each.digital.name if each.digital else "none"
+            for group in each.world.groups:
+                self[f"{world} best {group}"] = next(
+                    (row.name for row in each.rows if row.entry.group == group and row.is_finite), "none"
+                )
             for row in each.rows:
                 name = f"{world} {row.name}"
                 self |= {f"{name} title": row.entry.method.title, f"{name} rank": row.rank}
+                self |= {f"{name} accuracy": row.accuracy, f"{name} end": row.final}
                 self |= {f"{name} diverged": row.diverged, f"{name} diverged on fresh seeds": row.diverged_fresh}
                 for what, cost in row.costs.items():
                     if cost.ratio:
                         self |= {f"{name} {what}": cost.ratio, f"{name} share of {what}": math.exp(cost.ratio.mean)}
-                if row.over_reference:
-                    verdicts.setdefault(row.name, []).append(row.over_reference.verdict)
-                if row.entry.group == "robust" and row.name != DENSE and row.over_control:
-                    robust.setdefault(row.name, []).append(resolved_prose(row.over_control))
-        ahead = [name for name, found in verdicts.items() if found == ["higher"] * len(tables)]
+                if row.over_reference and each.world.is_whole:
+                    verdicts.setdefault(row.words, []).append(row.over_reference.verdict)
+                if row.entry.group == "robust" and row.over_control and each.world.is_whole:
+                    robust.setdefault(row.words, []).append(resolved_prose(row.over_control))
+        whole = sum(each.world.is_whole for each in tables)
+        ahead = [name for name, found in verdicts.items() if found == ["higher"] * whole]
         nowhere = [name for name, found in verdicts.items() if "higher" not in found]
         self |= {"ahead everywhere": _listed(ahead), "ahead nowhere": _listed(nowhere), "fresh seeds": len(CONFIRMING)}
-        self["robust servers"] = "; ".join(f"`{name}` {' / '.join(gains)}" for name, gains in robust.items())
+        self["robust servers"] = "; ".join(f"{name} {' / '.join(gains)}" for name, gains in robust.items())
+        self |= {f"{first} codecs agree": value for first, value in _agreement(tables).items()}
 
     def __missing__(self, key: str) -> Comparison:
         """Compare two methods seed by seed."""
-        asked = re.fullmatch(r"(\w+) (\w+) over (\w+)( on fresh seeds)?", key)
+        asked = re.fullmatch(r"([\w-]+) (\w+) over (\w+)( on fresh seeds)?", key)
         seeds = CONFIRMING if asked and asked[4] else range(RANKING_SEEDS)
         sides = [self.runs.get(asked[1], {}).get(asked[side], {}) for side in (2, 3)] if asked else [{}, {}]
         one, other = ({seed: run for seed, run in side.items() if seed in seeds} for side in sides)
@@ -115,7 +143,7 @@ def _design(tables: Sequence[Standings], runs: Mapping[str, Runs]) -> str:
     """Return a table of the paper's schedule, codec and clock against what else there is, one thing changed at a time."""
 
     def best(each: Standings, group: str, without: Sequence[str]) -> Standing | None:
-        rows = (row for row in each.rows if row.entry.group == group and not row.entry.method.alone)
+        rows = (row for row in each.rows if row.entry.group == group and row.is_finite and not row.entry.method.alone)
         return next((row for row in rows if row.name not in without), None)
 
     def place(each: Standings) -> str:
@@ -128,28 +156,34 @@ def _design(tables: Sequence[Standings], runs: Mapping[str, Runs]) -> str:
             for name, found in runs[each.world.name].items()
         }
         return (
-            f"`{row.name}` {resolved_prose(ranking_gain_over(ranked[row.name], ranked[other]))}"
+            f"{row.words}: {resolved_prose(ranking_gain_over(ranked[row.name], ranked[other]))}"
             if row and other in ranked
             else ""
         )
 
-    clock = {each.world.name: next((row for row in each.rows if row.name == "fedavg"), None) for each in tables}
+    def row_of(each: Standings, name: str) -> Standing | None:
+        return next((row for row in each.rows if row.name == name), None)
+
     lines: dict[str, Callable[[Standings], str]] = {
         "its schedule among the schedules, all else as in the reference": place,
         "the best other schedule, over the paper's": lambda t: over(
             t, best(t, "schedule", (PAPER_METHOD, REFERENCE, EVEN)), PAPER_METHOD
         ),
-        "the best other codec, over the paper's, with random scheduling": lambda t: over(
-            t, best(t, "codec", ()), REFERENCE
+        "the best other server, over the paper's, with random scheduling": lambda t: over(
+            t, best(t, "server", ()), REFERENCE
         ),
-        "synchronous rounds, over its periodic clock": lambda t: over(t, clock[t.world.name], REFERENCE),
+        "the best codec, over the paper's, with random scheduling": lambda t: over(
+            t, best(t, "codec", (PAPER_CODEC,)), PAPER_CODEC
+        ),
+        "the codec of this benchmark, over the paper's": lambda t: over(t, row_of(t, REFERENCE), PAPER_CODEC),
+        "synchronous rounds (FedAvg), over its periodic clock": lambda t: over(t, row_of(t, "fedavg"), REFERENCE),
     }
     heads = ["the paper's own design", *(each.world.title for each in tables)]
     return prose_table(heads, [[name, *map(say, tables)] for name, say in lines.items()])
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names) or "none"
+    return "; ".join(names) or "none"
 
 
 def _written_out(rates: Sequence[float]) -> str:
@@ -201,12 +235,12 @@ def _answers(tables: Sequence[Standings]) -> str:
     rows = []
     for each in tables:
         first, paper = each.winner, next((row for row in each.rows if row.name == PAPER_METHOD), None)
-        rivals = _listed([row.name for row in each.level[:_MOST_RIVALS]])
+        rivals = _listed([row.words for row in each.level[:_MOST_RIVALS]])
         rivals += f" and {len(each.level) - _MOST_RIVALS} more" if len(each.level) > _MOST_RIVALS else ""
         place = f"{paper.rank} ({paper.highest} to {paper.lowest}) of {len(each.rows)}" if paper else "lacks runs"
         again = each.confirmed.get(first.name, {})
         over = [_again(again.get(name)) if name != first.name else "" for name in (REFERENCE, PAPER_METHOD)]
-        title = f"**`{first.name}`{f': {first.entry.method.title}' * (first.name == COMBINED)}**"
+        title = f"**{first.entry.method.title if first.name == COMBINED else first.words}**"
         rows.append([each.world.title, title, f"{first.accuracy:.3f}, {first.final:.3f}", rivals, *over, place])
     return prose_table([*heads, "over the paper's schedule", "the paper's schedule: rank (range)"], rows)
 
@@ -223,8 +257,8 @@ def _standings(each: Standings) -> str:
     heads = ["rank (range)", "method", "changes", "gain over random", "over its control", "accuracy: mean, at the end"]
     rows = []
     for row in each.rows:
-        name = f"**`{row.name}`**" if row.name in (PAPER_METHOD, REFERENCE, COMBINED) else f"`{row.name}`"
-        mark = _MARKS.get(row.over_reference.verdict, "·") if row.over_reference else ""
+        name = f"**{row.words}**" if row.name in (PAPER_METHOD, REFERENCE, COMBINED) else row.words
+        mark = _MARKS.get(row.over_reference.verdict, "=") if row.over_reference else ""
         mark = f"**{mark}{mark}**" if row.surely else mark
         rows.append(
             [
@@ -237,7 +271,7 @@ def _standings(each: Standings) -> str:
                 *(_cost(row, what) for what in _UNITS),
             ]
         )
-    missing = ", ".join(f"`{name}` ({count} of {len(each.seeds)})" for name, count in each.left_out.items())
+    missing = ", ".join(f"{name} ({count} of {len(each.seeds)})" for name, count in each.left_out.items())
     told = f"\n\nLeft out, since runs are missing: {missing}." if missing else ""
     ranks = prose_table([*heads, *(f"{unit} to {each.target:.2f}" for unit, _, _ in _UNITS.values())], rows)
     return f"## {each.world.title}\n\n{each.world.differs}.\n\n{ranks}{told}"
@@ -263,12 +297,60 @@ def _settings(tables: Sequence[Standings]) -> str:
     own = {row.name: row.entry.method for each in tables for row in each.rows if row.entry.group == OWN}
     for method in (*(method for group in GROUPS for method in group.methods), *own.values()):
         entries = [next((row.entry for row in each.rows if row.name == method.name), None) for each in tables]
-        cells = [key_words({**entry.setting, "rate": entry.rate}) if entry else "" for entry in entries]
-        rows.append([f"`{method.name}`", method.title, key_words(method.tree) or "the reference", *cells])
+        cells = [_short_setting(entry) if entry else "" for entry in entries]
+        rows.append([method.title, key_words(method.tree) or "the reference", *cells])
     for each in tables:
         for row in each.rows:
             if row.name == COMBINED:
-                words = f"in {each.world.title}: {row.entry.method.title}"
-                rows.append([f"`{COMBINED}`", words, key_words(row.entry.tree), *[""] * len(tables)])
-    heads = ["method", "what it is", "the same in all worlds", *(each.world.title for each in tables)]
+                words = f"combined in {each.world.name}: {row.entry.method.title}"
+                rows.append([words, key_words(row.entry.tree), *[""] * len(tables)])
+    heads = ["method", "the same in all worlds", *(each.world.name for each in tables)]
     return folded_prose("All of them", prose_table(heads, rows))
+
+
+def _short_setting(entry: Entry) -> str:
+    """Write what was chosen, each key by its last word, with a star at an end of its grid; the devices' learning rate as lr."""
+    method = entry.method
+    chosen = {key.rpartition(".")[2]: value for key, value in nested_to_dotted(entry.setting).items()}
+    ends = len(method.settings) > 2 and entry.setting in (method.settings[0], method.settings[-1])
+    words = ", ".join(f"{key} {value:g}" for key, value in chosen.items()) + "*" * (ends and bool(chosen))
+    rate = f"lr {entry.rate:g}" + "*" * (entry.rate in (min(method.rates), max(method.rates)))
+    return f"{words}, {rate}" if words else rate
+
+
+def _agreement(tables: Sequence[Standings]) -> dict[str, float]:
+    """Return, by world, Spearman's correlation of the methods' accuracies under its codec and under the paper's."""
+    by_name = {each.world.name: each for each in tables}
+    found = {}
+    for first, second in _TWO_CODECS.items():
+        if first in by_name and second in by_name:
+            shared = [
+                row.name for row in by_name[second].rows if row.name in {each.name for each in by_name[first].rows}
+            ]
+            places = [
+                np.argsort(np.argsort([by_name[world].row(name).accuracy for name in shared]))
+                for world in (first, second)
+            ]
+            found[first] = float(np.corrcoef(places[0], places[1])[0, 1])
+    return found
+
+
+def _two_codecs(tables: Sequence[Standings]) -> str:
+    """Return a table of servers and local methods under this benchmark's codec and under the paper's: accuracy and gain."""
+    by_name = {each.world.name: each for each in tables}
+    pairs = [(first, second) for first, second in _TWO_CODECS.items() if first in by_name and second in by_name]
+    if not pairs:
+        return ""
+    names = [row.name for row in by_name[pairs[0][0]].rows if row.entry.group in ("server", "local")]
+
+    def cell(world: str, name: str) -> str:
+        row = next((row for row in by_name[world].rows if row.name == name), None)
+        return f"{row.accuracy:.3f}, {gain_words(row.over_reference)}" if row else ""
+
+    heads = ["method", *(by_name[world].world.title for pair in pairs for world in pair)]
+    rows = [[LEAGUE_METHODS[name].words, *(cell(world, name) for pair in pairs for world in pair)] for name in names]
+    lead = (
+        f"All servers and local methods run under one codec, `{BEST_CODEC}`, and a second time under the paper's codec, tuned anew. "
+        "Mean accuracy, and the gain over random scheduling under the same codec:"
+    )
+    return f"## Does the codec decide which server is best?\n\n{lead}\n\n{prose_table(heads, rows)}\n"

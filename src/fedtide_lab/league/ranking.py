@@ -17,21 +17,21 @@ from fedtide.studies import (
     Study,
     final_accuracy,
     mean_accuracy,
+    metric_margin,
     paired_difference,
     paired_results,
 )
-from fedtide_lab.league.methods import LEAGUE_METHODS, PAPER_METHOD, REFERENCE, LeagueMethod
+from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE, LeagueMethod
 from fedtide_lab.league.tune import (
+    COMBINED,
     CONFIRMING,
     RANKING_SEEDS,
     Entry,
-    combine_tuned,
+    LeagueWorld,
     ranking_study,
     tuned_entries,
-    tuning,
 )
 from fedtide_lab.paper.figures import stored_runs
-from fedtide_lab.worlds.studies import World
 
 _SPENT = ("time", "bits", "joules")
 _MOST_SEEDS = 20  # seeds that are looked for: those that rank, and the fresh ones
@@ -73,6 +73,11 @@ class Standing(NamedTuple):
         return self.entry.method.name
 
     @property
+    def words(self) -> str:
+        """The method's name in words."""
+        return self.entry.method.words if self.name != COMBINED else COMBINED
+
+    @property
     def is_finite(self) -> bool:
         """Whether no run of it diverged."""
         return not self.diverged + self.diverged_fresh
@@ -81,7 +86,7 @@ class Standing(NamedTuple):
 class Standings(NamedTuple):
     """A world's ranking."""
 
-    world: World
+    world: LeagueWorld
     target: float  # accuracy
     seeds: tuple[int, ...]
     rows: tuple[Standing, ...]  # by rank
@@ -118,10 +123,10 @@ def ranking_gain_over(
     if not pairs:
         return None
     first, second = ([mean_accuracy(pair[side]) for pair in pairs.values()] for side in (0, 1))
-    return paired_difference(first, second, confidence)
+    return paired_difference(first, second, confidence, metric_margin("mean_accuracy"))
 
 
-def _standings(world: World, entries: Sequence[Entry], runs: Runs) -> Standings | None:
+def _standings(world: LeagueWorld, entries: Sequence[Entry], runs: Runs) -> Standings | None:
     """Rank the methods of a world by their mean accuracy over the horizon; None if the reference has no runs.
 
     Means compare on the same seeds only: those that the reference and most methods have. A method that lacks one of them is
@@ -188,7 +193,7 @@ def _standings(world: World, entries: Sequence[Entry], runs: Runs) -> Standings 
 
 
 def is_analog(row: Standing) -> bool:
-    """Say whether what a method sends is no bits."""
+    """Say whether a method sends analog signals instead of bits."""
     return bool(row.entry.tree.get("method") == "over_the_air")
 
 
@@ -214,27 +219,18 @@ def _cost(what: str, target: float, own: Mapping[int, RunResult], reference: Map
     return Cost(*found, ratio)
 
 
-# The benchmark from its store: what is still to run, stage by stage, and the tables of what has run.
+# The benchmark from its store: what is still to run, and the tables of what has run.
 
 
-def _entries(world: World, store: Store, own: Sequence[LeagueMethod]) -> list[Entry]:
-    """Return every method that has been tuned in a world as it runs there, and last the combined one. own: a user's."""
-    found = tuned_entries(world, [*LEAGUE_METHODS.values(), *own], store)
-    together = combine_tuned(found)
-    return [*found, *tuned_entries(world, [together], store)] if together else found
-
-
-def ranking_stages(
-    worlds: Sequence[World], store: Store, own: Sequence[LeagueMethod] = ()
+def ranking_studies(
+    worlds: Sequence[LeagueWorld], entries: Mapping[str, Sequence[Entry]], store: Store
 ) -> Iterator[tuple[str, list[Study]]]:
-    """Yield what to run, a stage at a time; what a stage has depends on the results of those before it. own: a user's methods."""
-    yield "tuning", [tuning(world, [*LEAGUE_METHODS.values(), *own]) for world in worlds]
-    together = [(world, combine_tuned(tuned_entries(world, list(LEAGUE_METHODS.values()), store))) for world in worlds]
-    yield "tuning the combined", [tuning(world, [method]) for world, method in together if method]
-    yield "ranking", [ranking_study(world, _entries(world, store, own), range(RANKING_SEEDS)) for world in worlds]
+    """Yield what to run once methods are tuned: what ranks them, then fresh seeds for those that may win. entries: by world."""
+    yield "ranking", [ranking_study(world, entries[world.name], range(RANKING_SEEDS)) for world in worlds]
     asked: set[str] = set()
     while True:  # a winner that diverges there gives way to the next
-        finals = [ranking_study(world, _finalists(world, store, own), CONFIRMING) for world in worlds]
+        tables = [(world, ranking_table(world, entries[world.name], store)) for world in worlds]
+        finals = [ranking_study(world, _finalists(found[0]), CONFIRMING) for world, found in tables if found]
         names = {run.name for part in finals for run in part.runs}
         if names <= asked:
             return
@@ -242,18 +238,25 @@ def ranking_stages(
         yield "fresh seeds", finals
 
 
-def ranking_benchmark(world: World, store: Store, own: Sequence[LeagueMethod] = ()) -> tuple[Standings, Runs] | None:
-    """Return a world's table and the runs behind it; None if there are no runs. own: a user's methods."""
-    found = _entries(world, store, own)
-    runs = stored_runs(ranking_study(world, found, range(_MOST_SEEDS)), store)
-    made = _standings(world, found, runs)
+def ranking_table(world: LeagueWorld, entries: Sequence[Entry], store: Store) -> tuple[Standings, Runs] | None:
+    """Return a world's table and the runs behind it; None if there are no runs."""
+    runs = stored_runs(ranking_study(world, entries, range(_MOST_SEEDS)), store)
+    made = _standings(world, entries, runs)
     return (made, runs) if made else None
 
 
-def _finalists(world: World, store: Store, own: Sequence[LeagueMethod]) -> list[Entry]:
+def ranking_benchmark(
+    worlds: Sequence[LeagueWorld], store: Store, own: Sequence[LeagueMethod] = ()
+) -> list[tuple[Standings, Runs]]:
+    """Return the tables of the worlds that have runs, each with the runs behind it. own: a user's methods."""
+    entries = tuned_entries(worlds, store, own, only_stored=True)
+    ranked = [
+        world for world in worlds if 2 * len(entries[world.name]) > len(world.methods)
+    ]  # else it has hardly begun
+    return [found for world in ranked if (found := ranking_table(world, entries[world.name], store)) is not None]
+
+
+def _finalists(found: Standings) -> list[Entry]:
     """Return who meets again on fresh seeds: the winner and those ranked before it, of packets too, paper and reference."""
-    found = ranking_benchmark(world, store, own)
-    if found is None:
-        return []
-    last = (found[0].digital or found[0].winner).rank
-    return [row.entry for row in found[0].rows if row.rank <= last or row.name in (PAPER_METHOD, REFERENCE)]
+    last = (found.digital or found.winner).rank
+    return [row.entry for row in found.rows if row.rank <= last or row.name in (PAPER_METHOD, REFERENCE)]

@@ -4,25 +4,31 @@ A comparison says which of two variants should be higher by some metric. A claim
 claimed direction (95 % interval of the paired difference). It is contradicted if one of its m comparisons is resolved the
 other way by an interval of 1 - 5 %/m: else a claim of many comparisons would be contradicted by chance (Bonferroni). A claim
 that some variant exists has several groups of comparisons: one that holds is enough (at 1 - 5 %/groups), and all must be
-contradicted. Otherwise it is not resolved; the seeds that would resolve it are those of the whole claim at these levels.
+contradicted. A claim that neither holds nor is contradicted says `no difference above m` if every comparison of every group
+is shown to be within the margin of its metric (two one-sided tests at 5 %). No share of the 5 % is needed there, since all
+tests must agree (an intersection-union test). All groups count, not the best one alone: else a claim could say so although
+another group is far off. Otherwise it is not resolved; the seeds that would resolve it are those of the whole claim at these
+levels.
 Every claim is decided a second time by another measure, for the reader: the paper does not say what "better" or "smooth" is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from fedtide.studies import (
     CONFIDENCE,
+    EQUIVALENT,
     METRICS,
     POWER,
     Comparison,
     RunResult,
     diverged_runs_note,
+    metric_margin,
     mixed_pairs_note,
     paired_difference,
     paired_results,
@@ -82,24 +88,43 @@ class Finding(NamedTuple):
     diverged_note: str = ""  # runs that did not stay finite
 
     def at(self, confidence: float) -> Comparison | None:
-        """Compare with an interval of this confidence."""
-        return paired_difference(self.difference, [0.0] * len(self.difference), confidence) if self.difference else None
+        """Compare with an interval of this confidence, and test for equivalence if the metric has a margin."""
+        if not self.difference:
+            return None
+        margin = metric_margin(self.check.metric)
+        return paired_difference(self.difference, [0.0] * len(self.difference), confidence, margin)
+
+    @property
+    def within(self) -> float | None:
+        """The margin that the difference is shown not to exceed, resolved or not; None: not shown."""
+        found = self.at(CONFIDENCE)
+        return None if found is None else found.within
 
     def answer(self, confidence: float = CONFIDENCE) -> str:
-        """`holds`, `contradicted`, `not resolved` or `runs missing`, for this comparison alone."""
+        """`holds`, `contradicted`, `no difference above m`, `not resolved` or `runs missing`, for this comparison alone."""
         found = self.at(confidence)
         if found is None:
             return "runs missing" if self.missing else "not resolved"
-        return {"higher": "holds", "lower": "contradicted"}.get(found.verdict, "not resolved")
+        return {"higher": "holds", "lower": "contradicted"}.get(found.verdict) or _unresolved([self.within])
 
     def seeds_needed(self, sign: int, confidence: float, power: float) -> float:
         """Return about how many seeds would resolve it in this direction; infinite if its mean lies the other way."""
         found = self.at(confidence)
         if found is None or found.mean * sign <= 0:
             return math.inf
-        if found.verdict != "not resolved":
+        if found.verdict in ("higher", "lower"):
             return len(self.difference)
         return seeds_needed(np.array(self.difference), confidence, power) or math.inf
+
+    def p_value(self, sign: int) -> float:
+        """Return the p value of the paired t test, both sides, if the mean lies in this direction; else 1."""
+        from scipy.special import stdtr
+
+        count, mean = len(self.difference), float(np.mean(self.difference)) if self.difference else 0.0
+        if count < 2 or mean * sign <= 0:
+            return 1.0
+        error = float(np.std(self.difference, ddof=1)) / math.sqrt(count)
+        return 2 * float(stdtr(count - 1, -abs(mean) / error)) if error else 0.0
 
     @property
     def strength(self) -> float:
@@ -149,7 +174,16 @@ class Verdict(NamedTuple):
             return "contradicted"  # whatever is missing
         if any(set(each(group, 1)) == {"holds"} for group in self.groups):
             return "holds"
-        return "runs missing" if any(finding.missing for finding in self.findings) else "not resolved"
+        if any(finding.missing for finding in self.findings):
+            return "runs missing"
+        return _unresolved([finding.within for finding in self.findings])
+
+    @property
+    def p_value(self) -> float:
+        """The least level at which the module's rule says that the claim holds or is contradicted; 1 at most."""
+        holds = len(self.groups) * min(max(each.p_value(1) for each in group) for group in self.groups)
+        contradicted = max(len(group) * min(each.p_value(-1) for each in group) for group in self.groups)
+        return min(holds, contradicted, 1.0)
 
     @property
     def seeds_needed(self) -> int | None:
@@ -183,6 +217,23 @@ class Verdict(NamedTuple):
     def _level(self, sign: int, num_checks: int) -> float:
         """Return the confidence at which a comparison counts for the claim (sign 1) or against it, in a group of so many."""
         return 1 - (1 - CONFIDENCE) / (len(self.groups) if sign > 0 else num_checks)
+
+
+def _unresolved(within: Sequence[float | None]) -> str:
+    """Return the verdict on what is not resolved, from the margins that its comparisons are shown not to exceed."""
+    shown = [margin for margin in within if margin is not None]
+    return f"{EQUIVALENT} {max(shown):g}" if shown and len(shown) == len(within) else "not resolved"
+
+
+def adjusted_p_values(values: Sequence[float]) -> dict[str, list[float]]:
+    """Return p values adjusted for their number: Holm (any one false at all), Benjamini-Hochberg (the share of false ones)."""
+    from scipy.stats import false_discovery_control
+
+    order, least, holm = np.argsort(values, kind="stable"), 0.0, [0.0] * len(values)
+    for rank, place in enumerate(order):
+        least = max(least, min(1.0, (len(values) - rank) * values[place]))
+        holm[place] = least
+    return {"Holm": holm, "Benjamini-Hochberg": false_discovery_control(values).tolist() if values else []}
 
 
 def _power(together: int) -> float:

@@ -101,16 +101,15 @@ def draw_difference(figure: Figure, curves: Curves, stem: Path, style: str = SCR
                 draw_curve(panel, gain.x, mean, drawn_as[name], of, seeds, place, len(found))
                 at = max(ends) + step * (place + 1)
                 draw_end(panel, at, mean[-1], min(low[-1], high[-1]), max(low[-1], high[-1]), drawn_as[name])
-                late = slice(len(gain.x) // 7, None)
-                heights += [mean[late], np.array([low[-1], high[-1]])]
+                heights += [mean, np.array([low[-1], high[-1]]), *(() if seeds is None else seeds)]
             panel.axhline(0, color="black", linewidth=0.8)
             panel.set_xlabel(figure_axis_name(figure.over))
             notes = dict.fromkeys(gain.note for gain in found.values() if gain.note)  # most curves have the same
             seeds_of = {gain.num_seeds for gain in found.values()}
             name_panel(panel, how, number, _title(setting, seeds_of, "\n".join(notes)))
         for panel in panels if how.stacked else panels[:1]:
-            panel.set_ylabel(f"gain in {figure_axis_name(figure.column)},\naveraged up to then")
-        if heights:  # the first seventh, where curves rise steeply at different times, may leave the frame
+            panel.set_ylabel(f"cumulative mean gain in\n{figure_axis_name(figure.column)}")
+        if heights:  # no curve leaves the frame
             least, most = (float(pick(np.concatenate(heights))) for pick in (np.min, np.max))
             margin = 0.08 * max(most - least, 1e-3)
             panels[0].set_ylim(least - margin, most + margin)
@@ -176,7 +175,7 @@ def _fill(panels: Any, figure: Figure, curves: Curves, over: str, style: Style, 
     accuracy = figure.column == "test_accuracy"
     within = ACCURACY if accuracy else (0.0, np.inf)
     smooth, drawn_as = drawing_smooths(figure, curves), line_styles(figure.curves)
-    means: list[Any] = []
+    seen: list[Any] = []
     ends: list[float] = []
     shown = {setting: aligned_seeds({name: curves.get(curve_label(name, setting), {}) for name in figure.curves})
              for setting in figure.settings}  # fmt: skip
@@ -195,7 +194,7 @@ def _fill(panels: Any, figure: Figure, curves: Curves, over: str, style: Style, 
             draw_curve(panel, drawn.x, drawn.mean, look, words[name], drawn.curves, place, len(found), within)
             at = (right if over == figure.over else float(drawn.x[-1])) + step * (place + 1)
             draw_end(panel, at, drawn.mean[-1], drawn.low[-1], drawn.high[-1], look, within)
-            means.append(np.interp(np.linspace(0.05, 1, 20) * right, drawn.x, drawn.mean))
+            seen += [drawn.mean, *(() if drawn.curves is None else drawn.curves)]
             ends += [float(drawn.low[-1]), float(drawn.high[-1])]
         panel.set_xlabel(figure_axis_name(over))
         name_panel(
@@ -208,16 +207,18 @@ def _fill(panels: Any, figure: Figure, curves: Curves, over: str, style: Style, 
             panel.xaxis.set_major_formatter(EngFormatter())  # 10 M
     for panel in panels if style.stacked else panels[:1]:
         panel.set_ylabel(figure_axis_name(figure.column))
-    if accuracy and means:  # from where the slowest curve is after a twentieth of the horizon: all rise steeply before
-        low = np.floor(10 * min(each[0] for each in means)) / 10
-        panels[0].set_ylim(max(0.0, low), min(1.0, max(*(each.max() for each in means), *ends) + 0.01))
-    elif means:  # a loss falls by a factor, not by an amount
+    if not seen:
+        return
+    low, high = min(*(each.min() for each in seen), *ends), max(*(each.max() for each in seen), *ends)
+    if accuracy:  # no curve leaves the frame
+        panels[0].set_ylim(max(0.0, low - 0.02), min(1.0, high + 0.01))
+    else:  # a loss falls by a factor, not by an amount
         for panel in panels:
             panel.set_yscale("log")
             panel.grid(visible=True, which="minor", linewidth=0.3)
             panel.yaxis.set_major_formatter("{x:g}")
             panel.yaxis.set_minor_formatter("")
-        panels[0].set_ylim(0.85 * min(*(each.min() for each in means), *ends), 1.1 * max(each.max() for each in means))
+        panels[0].set_ylim(0.85 * low, 1.1 * high)
 
 
 def _title(setting: str, seeds: set[int], note: str) -> str:

@@ -17,6 +17,10 @@ from fedtide.config import FRAMEWORKS, Experiment, experiment
 from fedtide.engine import system_durations
 from fedtide.plot import SAID, SMOOTHED
 from fedtide.studies import (
+    CONFIDENCE,
+    EQUIVALENCE_LEVEL,
+    EQUIVALENT,
+    MARGINS,
     METRICS,
     WHY,
     finite_table_value,
@@ -52,7 +56,8 @@ from fedtide_lab.prose import (
 _MARKS = {"holds": "**holds**", "contradicted": "**contradicted**"}  # of a verdict; others are shown as they are
 # Of a single comparison, which is a part of a claim or one way in which it may hold: no verdict on the paper.
 _AS_CLAIMED = {"holds": "yes", "contradicted": "the other way"}
-TEXTS = prose_sections(packaged_prose("paper/texts.md"))
+_EQUIVALENCE = {"margin": MARGINS["mean_accuracy"], "level": 100 * EQUIVALENCE_LEVEL}
+TEXTS = prose_sections(fill_prose(packaged_prose("paper/texts.md"), _EQUIVALENCE, "paper/texts.md"))
 # The figures about which the paper claims something
 _CLAIMED = {check.figure for claim in CLAIMS for check in claim.checks}
 
@@ -82,12 +87,17 @@ def write_paper_page(
             shown += [f"### {TEXTS[name]}", f"![{TEXTS[name]}]({_image(page, figures[name])})"]
     verdicts_figure = ""
     if "verdicts" in figures:
-        verdicts_figure = f"![Every claim, decided]({_image(page, figures['verdicts'])})\n\n{TEXTS['at a glance']}"
+        pages = [[path] for path in figures["verdicts"] if path.suffix == ".png"]  # a page each
+        images = "\n".join(f"![Every claim, decided]({_image(page, each)})" for each in pages)
+        verdicts_figure = f"{images}\n\n{TEXTS['at a glance']}"
     values = {
         **_common(),
         "verdicts figure": verdicts_figure,
         "about": TEXTS["quick look" if quick else "full runs"],
         "verdicts": _verdicts_table(rows),
+        "claims": len(rows),
+        "decided": sum(row["verdict"] in _MARKS for row in rows),
+        **{f"decided, {name}": _num_decided(rows, name) for name in rows[0]["p_adjusted"]},
         "rule": TEXTS["rule"],
         "observed": _observed_tables(observed_rows(observed)),
         "runs": folded_prose("Curves, seeds and what they cost", _runs_table(results)),
@@ -132,6 +142,7 @@ def _verdicts_table(rows: Sequence[Mapping[str, Any]]) -> str:
         "verdict",
         "the comparison on which it hangs (positive: as claimed)",
         "by the other measure",
+        *("p", *rows[0]["p_adjusted"]),
     ]
     return prose_table(
         heads,
@@ -142,10 +153,16 @@ def _verdicts_table(rows: Sequence[Mapping[str, Any]]) -> str:
                 _mark(row["verdict"]),
                 f"{in_words(row['weakest'])}: {table_effect(row['weakest'])}",
                 row["by_other_measure"],
+                *(f"{p:.2g}" for p in (row["p"], *row["p_adjusted"].values())),
             ]
             for row in rows
         ],
     )
+
+
+def _num_decided(rows: Sequence[Mapping[str, Any]], method: str) -> int:
+    """Count the claims that are still decided with p values adjusted for the number of claims."""
+    return sum(row["p_adjusted"][method] <= 1 - CONFIDENCE for row in rows)
 
 
 def _observed_tables(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -306,6 +323,7 @@ def _count(findings: Sequence[Finding]) -> str:
     """Say how many comparisons are as claimed, and what of the others is not merely unresolved."""
     answers = [each.answer() for each in findings]
     words = {"contradicted": "the other way", "runs missing": "without runs"}
+    words |= {answer: f"with {answer}" for answer in sorted(answers) if answer.startswith(EQUIVALENT)}
     rest = [f"{answers.count(each)} {word}" for each, word in words.items() if each in answers]
     more = f" ({', '.join(rest)})" if rest else ""
     return f"{answers.count('holds')} of {len(answers)} comparisons as claimed{more}"

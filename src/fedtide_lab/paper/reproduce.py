@@ -11,7 +11,7 @@ from fedtide.errors import FedtideError
 from fedtide.plot import SCREEN
 from fedtide.studies import CONFIDENCE, RunResult, Store, Study, aligned_seeds, finite_table_value
 from fedtide_lab.paper import draw as paper_draw
-from fedtide_lab.paper.claims import FigureResults, Finding, Verdict, claim_side_label, decide_claim
+from fedtide_lab.paper.claims import FigureResults, Finding, Verdict, adjusted_p_values, claim_side_label, decide_claim
 from fedtide_lab.paper.draw import draw_difference, draw_figure, draw_resources
 from fedtide_lab.paper.figures import FIGURES, Figure, figure_study, stored_runs
 from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS
@@ -87,10 +87,12 @@ def draw_reproduced(
     folder: Path,
     say: Callable[[str], None] = lambda _: None,
     style: str = SCREEN,
+    on_figure: Callable[[float, int, str], None] = lambda *_: None,
 ) -> dict[str, list[Path]]:
-    """Draw figures into a folder; those without a single run are left out, with a word."""
+    """Draw figures into a folder; those without a single run are left out, with a word. on_figure: as `study_progress` yields."""
     drawn: dict[str, list[Path]] = {}
-    for name in names:
+    for number, name in enumerate(names):
+        on_figure(1, number, f"drawing {name}")
         if name == _TIMELINES:
             drawn["frameworks_timeline"] = paper_draw.draw_frameworks(folder / "paper-timeline-frameworks", style=style)
             drawn["ages_timeline"] = paper_draw.draw_ages(folder / "paper-timeline-ages", style=style)
@@ -175,6 +177,7 @@ def plain_verdict(text: str) -> str:
 
 def claims_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
     """Return the ledger as plain data, for `--json`."""
+    adjusted = adjusted_p_values([verdict.p_value for verdict in verdicts])
     return [
         {
             "kind": "claim",
@@ -191,8 +194,10 @@ def claims_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
                 for each, other in zip(_comparisons(verdict), _comparisons(verdict.other), strict=True)
             ],
             "by_other_measure": verdict.other.verdict,
+            "p": verdict.p_value,
+            "p_adjusted": {name: values[number] for name, values in adjusted.items()},
         }
-        for verdict in verdicts
+        for number, verdict in enumerate(verdicts)
     ]
 
 

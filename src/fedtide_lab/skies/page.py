@@ -10,7 +10,15 @@ import numpy as np
 
 from fedtide.config import dump, experiment
 from fedtide.engine import build, planned
-from fedtide.studies import CONFIDENCE, Comparison, mean_accuracy, paired_difference, paired_results
+from fedtide.studies import (
+    CONFIDENCE,
+    EQUIVALENT,
+    MARGINS,
+    Comparison,
+    mean_accuracy,
+    paired_difference,
+    paired_results,
+)
 from fedtide.types import Floats
 from fedtide_lab.paper.claims import FigureResults
 from fedtide_lab.prose import gain_words, key_words, prose_table
@@ -18,7 +26,7 @@ from fedtide_lab.skies.studies import ARMS, LEAGUE_CURVES, SKIES, TUNED, sky_cla
 from fedtide_lab.worlds.page import Decided, change_cell, decided_worlds, world_changes, worlds_list
 from fedtide_lab.worlds.studies import NO_CLAIMS, Change, Survey, World
 
-_VERDICTS = ("holds", "not resolved", "contradicted")
+_VERDICTS = ("holds", f"{EQUIVALENT} {MARGINS['mean_accuracy']:g}", "not resolved", "contradicted")
 _LEVELS = ("proposed", "random", "BC", TUNED, "dead_zone")  # methods whose own accuracy is compared
 _ARM_GAINS = (
     *("proposed over random", "proposed over BC", "random over BC"),
@@ -139,7 +147,7 @@ def _levels(sky: World, results: FigureResults) -> dict[str, Comparison]:
     for name in _LEVELS:
         if pairs := paired_results(here.get(name, {}), there.get(name, {})).values():
             one, other = ([mean_accuracy(pair[side]) for pair in pairs] for side in (0, 1))
-            found[name] = paired_difference(one, other)
+            found[name] = paired_difference(one, other, margin=MARGINS["mean_accuracy"])
     return found
 
 
@@ -167,7 +175,7 @@ SKIES_SURVEY = Survey(
     },
     ("ready", "capacity", "outage", "kept", "lost", "age", "never", "variance", "end"),
     "sky",
-    ("worlds", "league"),
+    ("worlds", "league-first"),
     ARMS,
     {name: TUNED for name in LEAGUE_CURVES if name != TUNED},
     sky_values,

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.table import Table
 
 from fedtide.core import require_writable, write_output
 from fedtide.errors import FedtideError, RunFolderError
@@ -157,10 +156,11 @@ def _global_gradient(problem: Problem) -> Any:
 def _show_theory(report: Report, console: Console) -> None:
     """Print the tables."""
     options = report.options
-    table = Table("constant", "value", "how it was obtained", title=f"Theorem 1 on {options.task}")
-    for row in report.rows:
-        table.add_row(row.symbol, f"{row.value:.5g}", row.how)
-    console.print(table)
+    columns: tuple[TableColumn, ...] = (
+        TableColumn("constant"), TableColumn("value", right=True), TableColumn("how it was obtained", wraps=True)
+    )  # fmt: skip
+    constants = [(escape(row.symbol), f"{row.value:.5g}", escape(row.how)) for row in report.rows]
+    console.print(terminal_list(columns, constants, console.width, f"Theorem 1 on {options.task}"))
     rows = []
     for each in report.curves:
         verdict = each.problem or _verdict(report, each.variant)
@@ -170,12 +170,15 @@ def _show_theory(report: Report, console: Console) -> None:
     numbers = (TableColumn(name) for name in ("bound", "step limit", "alpha", "C-bar", "asymptote"))
     columns = (*numbers, TableColumn("measured below?", wraps=True))
     console.print(terminal_list(columns, rows, console.width, "What the bounds say"))
-    table = Table("t", *(each.variant for each in report.curves), "measured", "+-", title="E||theta(t) - theta*||^2")
+    columns = tuple(
+        TableColumn(name, right=True) for name in ("t", *(each.variant for each in report.curves), "measured", "+-")
+    )
+    lines: list[tuple[str, ...]] = []
     for t in _some(len(report.measured.mean)):
         values = ["-" if each.values is None else f"{each.values[t - 2]:.4g}" for each in report.curves]
         mean, half = report.measured.mean[t - 2], report.measured.half_width[t - 2]
-        table.add_row(str(t), *values, f"{mean:.4g}", f"{half:.2g}")
-    console.print(table)
+        lines.append((str(t), *values, f"{mean:.4g}", f"{half:.2g}"))
+    console.print(terminal_list(columns, lines, console.width, "E||theta(t) - theta*||^2"))
     for key, points in report.sweeps.items():
         console.print(_sweep_table(key, points, console.width))
 

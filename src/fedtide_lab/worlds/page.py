@@ -24,7 +24,7 @@ from fedtide.plot import (
     name_panel,
     save_figure,
 )
-from fedtide.studies import CONFIDENCE, RunResult, final_accuracy, pair_paths_summary, table_effect
+from fedtide.studies import CONFIDENCE, EQUIVALENT, RunResult, final_accuracy, pair_paths_summary, table_effect
 from fedtide_lab.paper.claims import Claim, FigureResults, Verdict, decide_claim
 from fedtide_lab.paper.page import TEXTS
 from fedtide_lab.paper.reproduce import claims_rows, in_words
@@ -50,7 +50,7 @@ from fedtide_lab.worlds.studies import (
     world_claims,
 )
 
-_SIGNS = {"holds": "**+**", "contradicted": "**−**", "not resolved": "·", "runs missing": ""}
+_SIGNS = {"holds": "**+**", "contradicted": "**−**", EQUIVALENT: "**≈**", "not resolved": "·"}  # by how verdicts begin
 _NONE = "(There are no such runs yet.)"
 _SHOWN = ("proposed", "random", "BC")  # schedules in the table of what worlds are like, and its columns
 # Columns of that table
@@ -95,7 +95,7 @@ def draw_worlds(
 ) -> list[Path]:
     """Draw the main gains with their intervals, a panel for each comparison and a line for each world."""
     with figure_style(style) as how:
-        page, grid = figure_sheet(how, 3, 2, 0.55 + 0.19 * len(found), sharey=not how.stacked)
+        page, grid = figure_sheet(how, 3, 2, 0.55 + 0.19 * len(found), sharey=True)
         for number, (panel, (claim, title)) in enumerate(zip(grid.ravel(), panels.items(), strict=True)):
             rows = []
             for each in found:
@@ -214,7 +214,7 @@ def _verdicts(found: Sequence[Decided], claims: Sequence[Claim]) -> str:
 
 def _verdict_cell(verdict: Verdict) -> str:
     interval = verdict.weakest.at(CONFIDENCE)
-    sign = _SIGNS[verdict.verdict]
+    sign = next((sign for kind, sign in _SIGNS.items() if verdict.verdict.startswith(kind)), "")
     return (
         sign
         if interval is None

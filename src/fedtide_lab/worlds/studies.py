@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from fedtide.config import merge_nested
 from fedtide.studies import (
     CONFIDENCE,
+    MARGINS,
     Comparison,
     RunResult,
     Store,
@@ -222,4 +223,5 @@ def world_change(
     level = [[mean_accuracy(run) for run in runs] for runs in paired_results(*curves).values()]
     here, there = [a - b for a, b, _, _ in level], [c - d for _, _, c, d in level]
     welch = stats.ttest_ind(here, there, equal_var=False).pvalue < 1 - confidence if len(level) > 1 else False
-    return Change(paired_difference(here, there, confidence), bool(welch)) if level else None
+    made = paired_difference(here, there, confidence, MARGINS["mean_accuracy"]) if level else None
+    return Change(made, bool(welch)) if made else None

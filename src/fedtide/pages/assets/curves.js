@@ -113,10 +113,10 @@ const curves = (() => {
     return { ...spread(x, lines), lines };
   }
 
-  // What of an axis each run had spent at the first evaluation that shows the accuracy; null: not reached.
+  // What of an axis each run had spent at the first evaluation that shows the accuracy, or at its last one; and whether one does.
   const reaching = (runs, over, accuracy) => runs.map((run) => {
     const first = column(run, "test_accuracy").findIndex((value) => value >= accuracy);
-    return first < 0 ? null : column(run, over)[first];
+    return [column(run, over).at(first), first >= 0];
   });
 
   return { column, at, averageSoFar, smoothed, band, paired, differenceBand, reaching };

@@ -1,11 +1,12 @@
 "use strict";
-// A run, or two beside each other: one scrubber, and panels that share its clock. What does not move is drawn once, to a
-// canvas that nobody sees; a step copies it and draws what is in view on top.
+// Runs on one clock: charts that overlay all of them, and the panels of one or several beside each other. What does not move is
+// drawn once, to a canvas that nobody sees; a step copies it and draws what is in view on top.
 (() => {
   const F = fedtide, { make, byId } = F;
   const MARGIN = 40, AXIS = 22, SPANS = [12, 24, 48, 96];
   let runs, steps, same, colour, generation = 0;
-  const state = { step: 0, span: 0, from: 0, to: 1, order: F.data.runs.some((run) => run.groups) ? "group" : "speed", timer: 0 };
+  const state = { step: 0, span: 0, from: 0, to: 1, order: F.data.runs.some((run) => run.groups) ? "group" : "speed", timer: 0, shown: null, measures: null };
+  const whole = { number: -1 };  // what the charts of all runs are drawn for
 
   // ---- what the page was told, as arrays -------------------------------------------------------------------------------
   function prepare(told, number) {
@@ -32,6 +33,8 @@
     runs = told.map(prepare);
     // Beside each other, equal lengths mean equal numbers.
     for (const name of ["mostUploads", "mostSymbols"]) { const most = Math.max(...runs.map((run) => run[name])); runs.forEach((run) => { run[name] = most; }); }
+    if (!state.shown) state.shown = runs.slice(0, 2).map((run) => run.name);
+    whole.unit = clock().unit;
     const shared = Math.max(...runs.map((run) => (run.labels ? run.labels.mostPicked : 1)));
     runs.forEach((run) => { if (run.labels) run.labels.mostPicked = shared; });
     const times = runs.map((run) => run.columns.time);
@@ -47,19 +50,21 @@
     while (low < high) { const middle = (low + high) >> 1; if (times[middle] <= time) low = middle + 1; else high = middle; }
     return low - 1;
   }
+  const inDetail = () => runs.filter((run) => state.shown.includes(run.name));
   const tidy = (time) => String(Number(Number(time).toPrecision(6)));
   const clock = () => (runs.every((run) => run.unit === runs[0].unit) ? runs[0] : { unit: "" });
   const withUnit = (time, run) => `${tidy(time)}${run.unit ? ` ${run.unit}` : ""}`;
 
   // ---- colours ---------------------------------------------------------------------------------------------------------
   function colours() {
-    const names = "paper panel ink soft line grid accent mark train wait idle up drop away lost c0 c1".split(" ");
+    const names = "paper panel ink soft line grid accent mark train wait idle up drop away lost noise".split(" ");
     colour = Object.fromEntries(names.map((name) => [name, F.css(`--${name}`)]));
     const stops = [0, 1, 2, 3, 4].map((i) => parsed(F.css(`--heat${i}`)));
     colour.heat = Array.from({ length: 256 }, (_, i) => {
       const at = (i / 255) * 4, low = Math.min(3, Math.floor(at)), share = at - low;
       return `rgb(${stops[low].map((each, k) => Math.round(each + share * (stops[low + 1][k] - each))).join(",")})`;
     });
+    runs.forEach((run) => { run.colour = F.isDark() ? run.line.dark : run.line.light; });
     colour.light = F.isDark();
     colour.sans = F.css("--sans");
   }
@@ -89,6 +94,11 @@
     });
     run.rows = y;
     run.rowAt = new Map(run.place.map((each, row) => [each, row]));
+  }
+  function measureWhole() {
+    const detail = inDetail();
+    whole.width = Math.max(260, Math.floor(byId("curves").clientWidth));
+    whole.right = detail.length === 1 && detail[0].width === whole.width ? detail[0].right : whole.width >= 700 ? 92 : 62;  // one run: its panels begin and end below
   }
   // The cell or edge server of every row, if rows are in the order of these.
   const grouped = (run) => (run.groups && (state.order === "group" || !run.fine) ? run.groups.rows : null);
@@ -160,43 +170,77 @@
   }
   const column = (run) => steps[state.step].at[run.number];
 
-  const accuracy = {
-    title: "Test accuracy", drags: true, height: () => 150, axis: true,
-    words: (run) => `Test accuracy over time, from ${F.fixed(run.curve.accuracy[0])} to ${F.fixed(run.last_accuracy)}`,
-    back(run, draw, height) {
-      const y = (value) => 6 + (1 - value) * (height - 8), h = height;
+  // ---- the charts of all runs: one for each measure that was chosen ------------------------------------------------------
+  const NAMES = { test_accuracy: "test accuracy", test_loss: "test loss", train_loss: "training loss", bits: "bits sent", symbols: "symbols granted", joules: "energy (J)" };
+  const measureName = (name) => NAMES[name] || name.replace(/^metrics\//, "");
+  const measured = () => [...new Set(runs.flatMap((run) => [...Object.keys(run.curve.scores), "bits", "symbols", ...(run.columns.joules ? ["joules"] : [])]))];
+  const chosen = () => { const known = (state.measures || []).filter((name) => measured().includes(name)); return known.length ? known : measured().slice(0, 1); };
+  const points = (run, name) => (run.curve.scores[name] ? [run.curve.time, run.curve.scores[name]] : [run.columns.time, run.columns[name] || []]);
+  function valueNow(run, name) {
+    const [times, values] = points(run, name);
+    for (let at = lastBefore(times, steps[state.step].time * (1 + 1e-12)); at >= 0; at--) if (!F.missing(values[at])) return [times[at], values[at]];
+    return null;
+  }
+  function extent(name) {
+    const all = runs.flatMap((run) => points(run, name)[1]).filter((value) => !F.missing(value));
+    if (name === "test_accuracy" || !all.length) return [0, 1];
+    const low = Math.min(0, ...all), high = Math.max(...all, low + 1e-9);
+    return [low, high + 0.04 * (high - low)];
+  }
+  const curvePanel = (name) => ({
+    title: measureName(name).replace(/^./, (letter) => letter.toUpperCase()), drags: true, axis: true, height: () => (chosen().length > 1 ? 120 : 170),
+    words: () => `${measureName(name)} over time; ${runs.map((run) => { const last = points(run, name)[1].findLast((value) => !F.missing(value)); return `${run.title} ends at ${F.short(last)}`; }).join("; ")}`,
+    y: (value, height) => { const [low, high] = extent(name); return height - 2 - ((value - low) / (high - low)) * (height - 8); },
+    back(_, draw, height) {
+      const [low, high] = extent(name), rough = (high - low) / 4, power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 2.5, 5, 10].map((each) => each * power).find((each) => each >= rough * 0.999);
       draw.font = font(10.5); draw.textBaseline = "middle"; draw.textAlign = "right"; draw.lineWidth = 1;
-      for (const value of [0, 0.25, 0.5, 0.75, 1]) {
-        draw.strokeStyle = value ? colour.grid : colour.line;
-        draw.beginPath(); draw.moveTo(MARGIN, Math.round(y(value)) + 0.5); draw.lineTo(MARGIN + inner(run), Math.round(y(value)) + 0.5); draw.stroke();
-        draw.fillStyle = colour.soft; draw.fillText(String(value), MARGIN - 7, y(value));
+      for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-9); i++) {
+        const at = Math.round(this.y(i * step, height)) + 0.5;
+        draw.strokeStyle = i ? colour.grid : colour.line; draw.beginPath(); draw.moveTo(MARGIN, at); draw.lineTo(MARGIN + inner(whole), at); draw.stroke();
+        draw.fillStyle = colour.soft; draw.fillText(F.short(i * step).replace(" ", ""), MARGIN - 5, Math.max(6, at));
       }
-      if (run.chance) {
-        draw.strokeStyle = colour.soft; draw.setLineDash([2, 3]); draw.beginPath(); draw.moveTo(MARGIN, y(run.chance)); draw.lineTo(MARGIN + inner(run), y(run.chance)); draw.stroke(); draw.setLineDash([]);
-        draw.textAlign = "right"; draw.textBaseline = "bottom"; draw.fillStyle = colour.soft; draw.fillText("chance", MARGIN + inner(run) - 3, y(run.chance) - 2);
+      const chance = name === "test_accuracy" && runs[0].chance;
+      if (chance) {
+        draw.strokeStyle = colour.soft; draw.setLineDash([2, 3]); draw.beginPath(); draw.moveTo(MARGIN, this.y(chance, height)); draw.lineTo(MARGIN + inner(whole), this.y(chance, height)); draw.stroke(); draw.setLineDash([]);
+        draw.textBaseline = "bottom"; draw.fillText("chance", MARGIN + inner(whole) - 3, this.y(chance, height) - 2);
       }
-      for (const each of [...runs.filter((other) => other !== run), run]) {
-        draw.strokeStyle = each.number ? colour.c1 : colour.c0; draw.lineWidth = each === run ? 2 : 1; draw.setLineDash(each === run ? [] : [4, 3]); draw.lineJoin = "round";
-        clipped(run, draw, h, () => {
-          draw.beginPath();
-          each.curve.accuracy.forEach((value, i) => { const px = x(run, each.curve.time[i]); if (i) draw.lineTo(px, y(value)); else draw.moveTo(px, y(value)); });
-          draw.stroke();
-        });
-        draw.setLineDash([]);
-      }
-      timeAxis(run, draw, h);
-      beside(run, draw, h, run.unit ? (run.right > 70 ? `time, ${run.unit}` : run.unit) : "time");
+      clipped(whole, draw, height, () => {
+        for (const run of [...runs].reverse()) {
+          const [times, values] = points(run, name);
+          draw.strokeStyle = run.colour; draw.lineWidth = 2; draw.lineJoin = "round"; draw.setLineDash(run.line.dash); draw.beginPath();
+          let pen = false;
+          values.forEach((value, i) => { if (F.missing(value)) return; if (pen) draw.lineTo(x(whole, times[i]), this.y(value, height)); else draw.moveTo(x(whole, times[i]), this.y(value, height)); pen = true; });
+          draw.stroke(); draw.setLineDash([]);
+        }
+      });
+      timeAxis(whole, draw, height);
+      beside(whole, draw, height, whole.unit ? (whole.right > 70 ? `time, ${whole.unit}` : whole.unit) : "time");
     },
-    over(run, draw, height) {
-      cursor(run, draw, height, x(run, steps[state.step].time));
-      const c = column(run), value = lastScore(run, c);
-      draw.textAlign = "left"; draw.textBaseline = "alphabetic"; draw.fillStyle = colour.ink; draw.font = font(run.right > 70 ? 24 : 14, 600);
-      draw.fillText(F.fixed(value), MARGIN + inner(run) + 12, 40);
-      if (value !== null) clipped(run, draw, height, () => { draw.fillStyle = run.number ? colour.c1 : colour.c0; draw.beginPath(); draw.arc(x(run, run.columns.time[c]), 6 + (1 - value) * (height - 8), 4, 0, 7); draw.fill(); });
-      draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "test accuracy now" : "now", MARGIN + inner(run) + 12, 58);
+    over(_, draw, height) {
+      cursor(whole, draw, height, x(whole, steps[state.step].time));
+      const left = MARGIN + inner(whole) + 12, room = Math.floor((height - 4) / 15), alone = runs.length === 1;
+      runs.forEach((run, i) => {
+        const now = valueNow(run, name);
+        draw.textAlign = "left"; draw.textBaseline = "alphabetic"; draw.fillStyle = colour.ink;
+        if (alone) { draw.font = font(whole.right > 70 ? 22 : 14, 600); draw.fillText(now ? shownValue(name, now[1]) : F.short(null), left, 34); }
+        else if (i < room) { draw.fillStyle = run.colour; draw.fillRect(left, 15 * i + 4, 9, 9); draw.fillStyle = colour.ink; draw.font = font(11.5, 600); draw.fillText(now ? shownValue(name, now[1]) : F.short(null), left + 13, 15 * i + 13); }
+        if (now) clipped(whole, draw, height, () => { draw.fillStyle = run.colour; draw.beginPath(); draw.arc(x(whole, now[0]), this.y(now[1], height), 4, 0, 7); draw.fill(); });
+      });
+      if (alone) { draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText("now", left, 52); }
+      if (name === chosen()[0]) flags(draw);
     },
-  };
-  function lastScore(run, c) { const at = c < 0 ? -1 : lastBefore(run.curve.index, run.columns.index[c]); return at < 0 ? null : run.curve.accuracy[at]; }
+  });
+  const shownValue = (name, value) => (name === "test_accuracy" ? F.fixed(value) : F.short(value));
+  // Moments on the first chart: a triangle above each.
+  function flags(draw) {
+    clipped(whole, draw, 12, () => {
+      for (const run of inDetail()) for (const moment of run.moments) {
+        const px = x(whole, moment.time);
+        draw.fillStyle = run.colour; draw.beginPath(); draw.moveTo(px - 4.5, 0); draw.lineTo(px + 4.5, 0); draw.lineTo(px, 7); draw.closePath(); draw.fill();
+      }
+    });
+  }
+  function lastScore(run, c) { const at = c < 0 ? -1 : lastBefore(run.curve.index, run.columns.index[c]); return at < 0 ? null : run.curve.scores.test_accuracy[at]; }
 
   const devices = {
     title: "Devices", axis: true, rows: true, height: (run) => run.rows * run.rowHeight + 2,
@@ -221,8 +265,8 @@
       draw.font = font(10); draw.textAlign = "left"; draw.textBaseline = "middle";
       for (let row = 0; row < run.G; row++) {
         const count = run.uploads[(c + 1) * run.G + row], y = run.place[row] * run.rowHeight, wide = (count / run.mostUploads) * most;
-        draw.fillStyle = colour.wait; draw.fillRect(left, y + 1, most, run.rowHeight - (run.rowHeight > 4 ? 2 : 1));
-        draw.fillStyle = c >= 0 && run.cells.picked[c * run.G + row] ? colour.up : colour.train; draw.fillRect(left, y + 1, wide, run.rowHeight - (run.rowHeight > 4 ? 2 : 1));
+        draw.fillStyle = colour.idle; draw.fillRect(left, y + 1, most, run.rowHeight - (run.rowHeight > 4 ? 2 : 1));
+        draw.globalAlpha = c >= 0 && run.cells.picked[c * run.G + row] ? 1 : 0.4; draw.fillStyle = colour.up; draw.fillRect(left, y + 1, wide, run.rowHeight - (run.rowHeight > 4 ? 2 : 1)); draw.globalAlpha = 1;
         if (run.rowHeight >= 10) { draw.fillStyle = colour.soft; draw.fillText(String(count), left + most + 4, y + run.rowHeight / 2 + 0.5); }
       }
     },
@@ -260,7 +304,7 @@
   function trainings(run, draw) {
     const h = run.rowHeight, bar = barOf(h), base = (h - bar) / 2;
     const { device, received, begin, done, back, ready } = run.jobs, now = run.columns.time[run.C - 1];
-    const paths = { train: new Path2D(), wait: new Path2D(), away: new Path2D() };
+    const paths = { train: F.path(), wait: F.path(), away: F.path() };
     const put = (kind, from, to, y) => { if (to > from && to >= state.from && from <= state.to) { const px = x(run, Math.max(from, state.from)); paths[kind].rect(px, y, Math.max(0.5, x(run, Math.min(to, state.to)) - px), bar); } };
     for (let i = 0; i < device.length; i++) {
       const end = ready[i] < 0 ? now : ready[i];
@@ -276,7 +320,7 @@
   // Who was ready at these aggregations: uploaded, lost, silent, or not picked. more: how much larger the marks are, in px.
   function marks(run, draw, first, last, more = 0) {
     const h = run.rowHeight, spread = x(run, state.gap) - x(run, 0), mark = Math.max(1.5, Math.min(4.5, spread * 0.3)) + more, ring = Math.max(1, Math.min(3.1, barOf(h) * 0.36, spread * 0.3)) + more / 4;
-    const up = new Path2D(), rings = new Path2D(), crosses = new Path2D(), hollow = new Path2D();
+    const up = F.path(), rings = F.path(), crosses = F.path(), hollow = F.path();
     for (let c = first; c < last; c++) {
       const px = x(run, run.columns.time[c]);
       for (let row = 0; row < run.G; row++) {
@@ -316,22 +360,23 @@
       let most = 0;
       for (let k = 0; k < count; k++) most = Math.max(most, rows[row * count + k]);
       for (let k = 0; k < count; k++) {
-        draw.fillStyle = colour.heat[Math.round((rows[row * count + k] / Math.max(1, most)) * 235)];
+        draw.globalAlpha = 0.06 + 0.84 * (rows[row * count + k] / Math.max(1, most)); draw.fillStyle = colour.soft;
         draw.fillRect(left + k * run.cellWidth, run.place[row] * run.rowHeight, run.cellWidth - (run.cellWidth > 4 ? 1 : 0), run.rowHeight - (run.rowHeight > 4 ? 1 : 0));
       }
+      draw.globalAlpha = 1;
     }
   }
 
   const channel = {
     title: "Channel, bit/symbol", axis: true, rows: true, height: (run) => run.rows * run.cellHeight + 2 + disturbedHeight(run),
     words: (run) => `Heat map of what each uplink carried at each aggregation, up to ${F.number(run.cells.capacity_max, 3)} bit/symbol; picked devices are marked`,
-    legend: (run) => [["gradient", "", `to ${F.number(state.scale, 3)}`], run.fine ? ["faded", "", "faded: not ready"] : null, run.fine ? ["dot", "mark", "picked"] : null, run.fine && lostKnown(run) ? ["cross", "lost", "lost"] : null, run.interference ? ["bar", "lost", `below: interference over noise, ${run.interference.low} to ${run.interference.high} dB`] : null],
+    legend: (run) => [["gradient", "", `to ${F.number(state.scale, 3)}`], run.fine ? ["faded", "", "faded: not ready"] : null, run.fine ? ["dot", "mark", "picked"] : null, run.fine && lostKnown(run) ? ["cross", "lost", "lost"] : null, run.interference ? ["bar", "noise", `below: interference over noise, ${run.interference.low} to ${run.interference.high} dB`] : null],
     back(run, draw, height) {
       const h = run.cellHeight, [first, last] = inView(run), thin = h > 5 ? 0.6 : 0;
       rowNames(run, draw, h);
       disturbed(run, draw, height);
       clipped(run, draw, height, () => {
-        const dots = new Path2D(), crosses = new Path2D();
+        const dots = F.path(), crosses = F.path();
         for (let c = first; c < last; c++) {
           const from = x(run, run.edge[c]), to = x(run, run.edge[c + 1]), middle = x(run, run.columns.time[c]), gap = to - from > 6 ? thin : 0;
           const radius = Math.max(0.8, Math.min(2.6, h * 0.27, (to - from) * 0.27));
@@ -397,8 +442,8 @@
         const from = x(run, run.edge[c]), wide = x(run, run.edge[c + 1]) - from;
         for (let cell = 0; cell < count; cell++) {
           const value = level[c * count + cell], y = top + cell * CELL;
-          draw.fillStyle = colour.wait; draw.fillRect(from, y, wide - 0.6, CELL - 1);
-          if (value) { draw.globalAlpha = 0.12 + 0.88 * (value / 255); draw.fillStyle = colour.lost; draw.fillRect(from, y, wide - 0.6, CELL - 1); draw.globalAlpha = 1; }
+          draw.fillStyle = colour.idle; draw.fillRect(from, y, wide - 0.6, CELL - 1);
+          if (value) { draw.globalAlpha = 0.12 + 0.88 * (value / 255); draw.fillStyle = colour.noise; draw.fillRect(from, y, wide - 0.6, CELL - 1); draw.globalAlpha = 1; }
         }
       }
     });
@@ -434,7 +479,7 @@
             if (tall > 2.5) { draw.strokeStyle = colour.soft; draw.lineWidth = 0.5; draw.strokeRect(px, y, wide, tall); }
           }
           const rest = height - (run.symbols[c] / run.mostSymbols) * h;
-          if (y - rest > 0.5) { draw.fillStyle = colour.wait; draw.fillRect(px, rest, wide, y - rest); draw.strokeStyle = colour.soft; draw.lineWidth = 0.5; draw.strokeRect(px, rest, wide, y - rest); }
+          if (y - rest > 0.5) { draw.fillStyle = colour.idle; draw.fillRect(px, rest, wide, y - rest); draw.strokeStyle = colour.soft; draw.lineWidth = 0.5; draw.strokeRect(px, rest, wide, y - rest); }
         }
       });
       timeAxis(run, draw, height);
@@ -511,12 +556,12 @@
       for (let a = 0; a < count; a++) {
         const r = c < 0 ? 0 : ready[c * count + a], p = c < 0 ? 0 : picked[c * count + a], y = a * 20 + 3;
         draw.textAlign = "left"; draw.fillStyle = colour.soft; draw.fillText(`age ${a}${more && a === count - 1 ? "+" : ""}`, 0, y + 8);
-        draw.fillStyle = colour.wait; draw.fillRect(48, y, Math.max(1, (r / most) * room), 15);
+        draw.fillStyle = colour.drop; draw.globalAlpha = 0.3; draw.fillRect(48, y, Math.max(1, (r / most) * room), 15); draw.globalAlpha = 1;
         draw.fillStyle = colour.up; draw.fillRect(48, y, (p / most) * room, 15);
         draw.fillStyle = colour.ink; draw.fillText(`${p} of ${r}`, 54 + (r / most) * room, y + 8);
       }
     },
-    note: () => "picked of those ready",
+    legend: () => [["bar", "up", "uploaded"], ["bar", "drop", "ready, not picked"]],
   };
   const holds = {
     title: "Labels per device", detail: true, height: (run) => run.rows * Math.max(4, Math.min(10, Math.floor(300 / run.G))) + 16, when: (run) => run.labels && !run.cellWidth,
@@ -527,13 +572,14 @@
       for (let row = 0; row < run.G; row++) {
         let most = 1;
         for (let k = 0; k < count; k++) most = Math.max(most, rows[row * count + k]);
-        for (let k = 0; k < count; k++) { draw.fillStyle = colour.heat[Math.round((rows[row * count + k] / most) * 235)]; draw.fillRect(MARGIN + k * w, run.place[row] * h, w - 1, h - (h > 4 ? 1 : 0)); }
+        for (let k = 0; k < count; k++) { draw.globalAlpha = 0.06 + 0.84 * (rows[row * count + k] / most); draw.fillStyle = colour.soft; draw.fillRect(MARGIN + k * w, run.place[row] * h, w - 1, h - (h > 4 ? 1 : 0)); }
+        draw.globalAlpha = 1;
       }
       draw.fillStyle = colour.soft; draw.font = font(10.5); draw.textAlign = "center"; draw.textBaseline = "top";
       if (w >= 12) for (let k = 0; k < count; k++) draw.fillText(String(k), MARGIN + (k + 0.5) * w, height - 13);
     },
   };
-  const PANELS = [accuracy, devices, channel, airtime], DETAILS = [strip, labelled, old, holds];
+  const PANELS = [devices, channel, airtime], DETAILS = [strip, labelled, old, holds];
 
   // ---- the page --------------------------------------------------------------------------------------------------------
   const views = [];  // of every panel of every run
@@ -551,27 +597,83 @@
     }
     return list;
   }
+  // A panel as a file: its title and legend above what the canvas shows.
+  const FILE_TOP = 44;
+  const fileSize = ({ panel, run, width }) => [panel.detail ? width : run.width, panel.height(run) + (panel.axis ? AXIS : 0) + FILE_TOP];
+  function drawFile(view, draw) {
+    const { panel, run } = view, height = panel.height(run);
+    draw.textAlign = "left"; draw.textBaseline = "alphabetic"; draw.fillStyle = colour.ink; draw.font = font(13, 600); draw.fillText(run === whole ? panel.title : `${panel.title}: ${run.title}`, 0, 15);
+    draw.font = font(11);
+    let left = 0;
+    const items = run === whole ? runs.map((each) => ["bar", each.colour, each.title]) : (panel.legend ? panel.legend(run) : []).filter(Boolean);
+    for (const [kind, name, words] of items) {
+      draw.fillStyle = draw.strokeStyle = kind === "gradient" ? colour.heat[200] : colour[name] || name || colour.soft; draw.lineWidth = 1.4; draw.beginPath();
+      if (kind === "ring" || kind === "dot") { draw.arc(left + 6, 30, 3.4, 0, 7); if (kind === "dot") draw.fill(); draw.stroke(); } else if (kind === "cross") { draw.moveTo(left + 3, 27); draw.lineTo(left + 9, 33); draw.moveTo(left + 9, 27); draw.lineTo(left + 3, 33); draw.stroke(); } else if (kind !== "faded") draw.fillRect(left + (kind === "pick" ? 4 : 0), 25, kind === "pick" ? 4 : 12, 10);
+      draw.fillStyle = colour.soft; draw.fillText(words, left + 17, 34); left += 34 + draw.measureText(words).width;
+    }
+    draw.save(); draw.translate(0, FILE_TOP);
+    if (panel.back) panel.back(run, draw, height);
+    panel.over(run, draw, height, panel.detail ? view.width : run.width);
+    draw.restore();
+  }
+  const fileName = (run, panel) => `${run === whole ? runs.map((each) => each.name).slice(0, 3).join("-") : run.name}-${panel.title.split(",")[0].toLowerCase()}`;
+  function framed(run, panel) {
+    const canvas = make("canvas", { role: "img", "aria-label": panel.words(run) }), note = make("span", { class: "note" }), head = make("div", { class: "head" }, make("h3", null, panel.title), note);
+    const figure = make("figure", { class: panel.wide ? "panel wide" : "panel" }, head, canvas);
+    if (panel.legend) head.append(legend(panel.legend(run)));
+    const view = { run, panel, canvas, figure, note, key: "", back: document.createElement("canvas") };
+    head.append(F.pictures(() => fileName(run, panel), () => fileSize(view), (draw) => drawFile(view, draw)));
+    if (!panel.detail) pointing(view);
+    views.push(view);
+    return view;
+  }
   function build() {
     views.length = 0;
+    const curves = byId("curves");
+    curves.replaceChildren(...chosen().map((name) => framed(whole, curvePanel(name)).figure));
+    const exports = curves.querySelector(".head .exports");
+    if (runs.length > 1) exports.before(make("ul", { class: "legend" }, ...runs.map((run) => make("li", null, swatch(run), F.label(run.title, 60)))));
+    exports.append(...F.tableExport(() => "curves", curveRows).childNodes);
     for (const run of runs) {
       const section = byId(`run${run.number}`);
+      section.hidden = !inDetail().includes(run);
       section.querySelectorAll(".panel, .detail").forEach((each) => each.remove());
+      if (section.hidden) continue;
+      section.querySelector("h2").replaceChildren(swatch(run), F.label(run.title, 120));
       const detail = make("div", { class: "detail" });
       for (const panel of [...PANELS, ...DETAILS]) {
         if (panel.when && panel.detail && panel !== holds && !panel.when(run)) continue;
-        const canvas = make("canvas", { role: "img", "aria-label": panel.words(run) }), note = make("span", { class: "note" }), head = make("div", { class: "head" }, make("h3", null, panel.title), note);
-        const figure = make("figure", { class: panel.wide ? "panel wide" : "panel" }, head, canvas);
-        if (panel.legend) head.append(legend(panel.legend(run)));
-        const view = { run, panel, canvas, figure, note, key: "", back: document.createElement("canvas") };
-        if (!panel.detail) pointing(view);
-        (panel.detail ? detail : section).append(figure);
-        views.push(view);
+        (panel.detail ? detail : section).append(framed(run, panel).figure);
       }
       run.table = make("div", { class: "scroll" });
-      detail.append(make("div", { class: "panel wide" }, make("h3", null, "Uploads of this aggregation"), run.table));
+      detail.append(make("div", { class: "panel wide" }, make("div", { class: "head" }, make("h3", null, "Uploads of this aggregation"), F.tableExport(() => `${run.name}-uploads-${column(run) < 0 ? 0 : run.columns.index[column(run)]}`, () => run.table.querySelector("table") || [])), run.table));
       section.append(detail);
     }
+    byId("runs").className = `runs runs-${Math.min(2, inDetail().length)}`;
+    moments();
+    results();
   }
+  const swatch = (run) => F.drawing("svg", { width: 26, height: 10, class: "swatch", "aria-hidden": "true" }, F.drawing("line", { x1: 1, x2: 25, y1: 5, y2: 5, stroke: run.colour, "stroke-width": 3, "stroke-dasharray": run.line.dash.join(" ") || "none" }));
+  function curveRows() {
+    const names = measured();
+    return [["run", "aggregation", "time", ...names], ...runs.flatMap((run) => run.curve.time.map((time, i) => [run.name, run.curve.index[i], time, ...names.map((name) => { const [times, values] = points(run, name), at = run.curve.scores[name] ? i : lastBefore(times, time); return at < 0 || F.missing(values[at]) ? "" : values[at]; })]))];
+  }
+  // Moments worth a look, which the page found by itself: a click goes there.
+  function moments() {
+    const found = inDetail().flatMap((run) => run.moments.map((moment) => [run, moment])).sort(([, a], [, b]) => a.time - b.time), several = inDetail().length > 1;
+    byId("moments").hidden = !found.length;
+    byId("moments").querySelector("ol").replaceChildren(...found.map(([run, moment]) => make("li", null, make("button", { type: "button", onclick: () => { stop(); go(nearestStep(moment.time)); } }, make("b", null, `time ${withUnit(moment.time, run)}`), several ? swatch(run) : " ", moment.text))));
+  }
+  // The table of results: which run is what, and which are shown below.
+  function results() {
+    document.querySelectorAll("#results tr[data-run]").forEach((row) => {
+      const run = runs[Number(row.dataset.run)], cell = row.cells[0], on = inDetail().includes(run);
+      const toggle = () => { state.shown = on ? state.shown.filter((name) => name !== run.name) : [...state.shown, run.name]; if (!state.shown.length) state.shown = [run.name]; told(); build(); choices(); refresh(true); byId("results").querySelector(`tr[data-run="${run.number}"] button`).focus({ preventScroll: true }); };
+      cell.replaceChildren(swatch(run), make("button", { type: "button", class: "plain", "aria-pressed": String(on), title: on ? "shown below; click to hide it" : "click to show it below", onclick: toggle }, F.label(run.title, 80)));
+      run.results.forEach(([, value], i) => row.cells[i + 1].replaceChildren(value));
+    });
+  }
+  const told = () => { const usual = runs.slice(0, 2).map((run) => run.name).join() === state.shown.join(); F.setAddress({ run: usual ? null : state.shown, show: state.measures, rows: order.value === order.options[0].value ? null : order.value }); };
   function pointing(view) {
     const { panel, canvas } = view;
     const at = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
@@ -646,24 +748,25 @@
   const play = make("button", { type: "button", id: "play", "aria-label": "Play", "aria-pressed": "false", onclick: () => toggle() }, "▶");
   const button = (words, name, act) => make("button", { type: "button", "aria-label": name, onclick: () => { stop(); act(); } }, words);
   const span = make("select", { id: "span", onchange: () => { state.span = Number(span.value); state.to = state.from; refresh(); } });
-  const order = make("select", { id: "order", onchange: () => { state.order = order.value; refresh(true); } }, ...[...[...new Set(F.data.runs.map((run) => run.groups && run.groups.name).filter(Boolean))].slice(0, 1).map((name) => ["group", `by ${name}`]), ["speed", "fastest first"], ["number", "by number"], ["uploads", "most uploads"]].map(([value, words]) => make("option", { value }, words)));
+  const order = make("select", { id: "order", onchange: () => { state.order = order.value; told(); refresh(true); } }, ...[...[...new Set(F.data.runs.map((run) => run.groups && run.groups.name).filter(Boolean))].slice(0, 1).map((name) => ["group", `by ${name}`]), ["speed", "fastest first"], ["number", "by number"], ["uploads", "most uploads"]].map(([value, words]) => make("option", { value }, words)));
 
   // Step to a place; everything in view follows.
   function go(to, told = true) {
     state.step = Math.max(0, Math.min(steps.length - 1, to));
     moveWindow();
     views.forEach(paint);
-    runs.forEach(tableOf);
+    inDetail().forEach(tableOf);
     const step = steps[state.step], last = steps[steps.length - 1];
     range.value = state.step + 1;
     range.setAttribute("aria-valuetext", `aggregation ${step.name} of ${last.name}, time ${tidy(step.time)}`);
     place.replaceChildren(`time ${withUnit(step.time, clock())} `, make("span", null, `· ${same ? "aggregation" : "step"} ${step.name} of ${last.name}`));
-    byId("now").replaceChildren(...runs.map((run) => make("span", null, ...(runs.length > 1 ? [make("b", null, F.label(run.title, 60)), ": "] : []), sentence(run))));
-    if (told) F.setAddress({ t: step.name });
+    byId("now").replaceChildren(...inDetail().map((run) => make("span", null, ...(runs.length > 1 ? [make("b", null, F.label(run.title, 60)), ": "] : []), sentence(run))));
+    if (told) F.setAddress(same ? { t: step.name, time: null } : { t: null, time: tidy(step.time) });
   }
   function refresh(all) {
     if (all) generation++;
-    runs.forEach(measure);
+    inDetail().forEach(measure);
+    measureWhole();
     for (const view of views) {  // sizes are asked for here and not at every step, which would lay the page out each time
       view.figure.hidden = Boolean(view.panel.when && !view.panel.when(view.run));
       view.width = Math.max(200, Math.floor(view.figure.clientWidth));
@@ -687,10 +790,19 @@
     byId("now").setAttribute("aria-live", on ? "off" : "polite");  // nobody wants four sentences a second
   }
   function fromAddress() {
-    const wanted = Number(F.address().t);
+    const { t, time } = F.address();
+    if (Number(time) > 0) return nearestStep(Number(time));
+    const wanted = Number(t), times = runs[0].columns;
     if (!Number.isFinite(wanted) || wanted < 1) return null;
-    const found = steps.findIndex((each) => each.name >= wanted);
-    return found < 0 ? steps.length - 1 : found;
+    const found = times.index.findIndex((each) => each >= wanted);
+    return found < 0 ? steps.length - 1 : nearestStep(times.time[found]);
+  }
+  // Which runs, measures and order the address names; what it does not name stays as usual.
+  function readAddress() {
+    const { all, rows } = F.address(), names = (all("run") || []).filter((name) => runs.some((run) => run.name === name));
+    state.shown = names.length ? names : runs.slice(0, 2).map((run) => run.name);
+    state.measures = all("show");
+    if ([...order.options].some((each) => each.value === rows)) order.value = state.order = rows;
   }
   function keys(event) {
     if (F.typing(event)) return;
@@ -707,7 +819,7 @@
     range.max = steps.length;
     const counts = SPANS.filter((each) => each < state.end / state.gap);
     span.replaceChildren(...counts.map((each) => make("option", { value: each }, `${each} aggregations`)), make("option", { value: 0 }, "the whole run"));
-    const room = window.innerWidth / runs.length / (state.end / state.gap);  // px of an aggregation if all are shown
+    const room = window.innerWidth / Math.min(2, inDetail().length) / (state.end / state.gap);  // px of an aggregation if all are shown
     if (!counts.includes(state.span)) state.span = counts.length && room < 7 ? counts[Math.min(counts.length - 1, Math.floor(window.innerWidth / runs.length / 700))] : 0;
     span.value = state.span;
   }
@@ -718,46 +830,70 @@
   );
   F.help([["← →", "one aggregation back, on"], ["Home End", "the first, the last"], ["Page ↑ ↓", "ten at a time, on the slider"], ["Space", "play, pause"], ["?", "these keys"]]);
   document.addEventListener("keydown", keys);
-  window.addEventListener("hashchange", () => { const to = fromAddress(); if (to !== null) { stop(); go(to, false); } });
+  window.addEventListener("hashchange", () => {
+    const before = [state.shown, state.measures, state.order].join("|"), to = fromAddress();
+    stop(); readAddress();
+    if ([state.shown, state.measures, state.order].join("|") !== before) { build(); choices(); pickers(); refresh(true); }
+    if (to !== null) go(to, false);
+  });
+  // Which measures are charted.
+  function pickers() {
+    const on = chosen();
+    byId("measures").replaceChildren(make("legend", { class: "hidden" }, "charts"), ...measured().map((name) => make("label", null, make("input", { type: "checkbox", value: name, checked: on.includes(name), onchange: (event) => {
+      const now = event.target.checked ? [...chosen(), name] : chosen().filter((each) => each !== name);
+      state.measures = now.length && now.join() !== measured()[0] ? now : null;
+      told(); build(); refresh(true); pickers();
+      byId("measures").querySelector(`[value="${CSS.escape(name)}"]`).focus({ preventScroll: true });
+    } }), measureName(name))));
+  }
 
-  // What the page says of each run in words, which is there already when it is opened.
-  function describe() {
+  // What the page says of the runs in words, which is there already when it is opened.
+  function describe(tree) {
+    byId("finding").textContent = tree.finding;
+    byId("lead").textContent = tree.lead;
+    document.querySelectorAll("#hero dd").forEach((each, i) => { each.textContent = runs[0].results[i][1]; });
     for (const run of runs) {
       const section = byId(`run${run.number}`);
       section.querySelector(".facts").replaceChildren(...run.facts.flatMap((each, i) => (i ? [" · ", F.label(each, 120)] : [F.label(each, 120)])));
       section.querySelector(".numbers").replaceChildren(...run.numbers.map(([name, value]) => make("div", null, make("dt", null, name), make("dd", null, F.label(value, 120)))));
     }
   }
-  function show(told, first) {
+  function show(tree, first) {
     const end = !first && state.step === steps.length - 1;
-    arrange(told);
-    if (!first) describe();
+    arrange(tree.runs);
+    if (first) readAddress(); else describe(tree);
     colours();
     choices();
     build();
+    pickers();
     const wanted = fromAddress();
     state.step = first ? (wanted === null ? Math.min(steps.length - 1, Math.max(0, Math.round(steps.length * 0.24) - 1)) : wanted) : end ? steps.length - 1 : Math.min(state.step, steps.length - 1);
     if (F.data.live && first && wanted === null) state.step = steps.length - 1;
     refresh(true);
   }
-  show(F.data.runs, true);
-  F.onRedraw(() => { colours(); refresh(true); });
+  show(F.data, true);
+  F.onRedraw(() => { colours(); build(); refresh(true); });
 
   // A run under way: the server that the page came from is asked for more, until the run has ended.
   if (F.data.live) {
     const told = make("span", { class: "soft", id: "live", role: "status" });
     byId("scrub").querySelector(".choices").append(told);
     let tag = F.data.live;
+    let begun = null;  // when the page was first told of an aggregation, and which simulated time that was
     const over = () => {
-      const going = runs.some((run) => run.going), several = runs.length > 1;
-      const ended = runs.every((run) => run.complete) ? (several ? "the runs are complete" : "the run is complete") : several ? "nobody works on the runs any more" : "the run has stopped before its end";
-      told.textContent = going ? "following the run" : ended;
-      return !going;
+      const going = runs.filter((run) => run.going), several = runs.length > 1;
+      const far = going.length ? going[0] : runs[0], time = far.columns.time[far.C - 1], at = far.columns.index[far.C - 1];
+      if (!begun) begun = [performance.now(), time];
+      const speed = (time - begun[1]) / (performance.now() - begun[0]), left = speed > 0 ? Math.max(0, far.horizon - time) / speed / 1000 : null;
+      const ended = runs.every((run) => run.complete) ? (several ? "the runs are complete" : "the run is complete") : several ? "no process works on the runs any more" : "the run has stopped before its end; fedtide resume continues it";
+      const where = far.total ? `aggregation ${at} of ${far.total}` : `time ${tidy(time)} of ${tidy(far.horizon)}`;
+      told.textContent = going.length ? `following the run: ${where}${left === null ? "" : `, about ${left < 90 ? `${Math.ceil(left)} s` : `${Math.round(left / 60)} min`} left`}` : ended;
+      return !going.length;
     };
     const ask = async () => {
       try {
         const answer = await fetch("data", { headers: { "X-Seen": tag }, cache: "no-store" });
-        if (answer.status === 200) { const tree = await answer.json(); tag = tree.live; show(tree.runs, false); if (over()) return; }
+        if (answer.status === 200) { const tree = await answer.json(); tag = tree.live; show(tree, false); if (over()) return; }
       } catch { told.textContent = "the server has ended; what is here stays"; return; }
       setTimeout(ask, 1500);
     };
