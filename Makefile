@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 BUILD := pyproject.toml $(wildcard CMakeLists.txt native/*)
 DEMO ?=
 
-.PHONY: demo test lint fast figures docs bench sanitize wheel wheel-test clean
+.PHONY: demo test integration lint fast figures docs bench sanitize wheel wheel-test clean
 
 demo: $(VENV)/.core
 	$(BIN)/python tools/fetch_data.py --if-needed
@@ -16,12 +16,18 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.test lint
 	$(BIN)/python tools/fetch_data.py --if-needed
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone" tests
-	$(BIN)/python -m pytest -m alone tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone and not integration" tests
+	$(BIN)/python -m pytest -m "alone and not integration" tests
+
+# Containers' build steps, the compose file's services as processes, Flower's simulation, and a federation under faults: minutes, and
+# gigabytes from package indexes.
+integration: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet "flwr[simulation]>=1.41,<2"
+	$(BIN)/python -m pytest -m integration tests
 
 # The quick part of the tests, for work in progress.
 fast: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not alone" tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not alone and not integration" tests
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -29,17 +35,19 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file tests/mypy.ini tests
 
-# Every figure of README and docs and the pages docs/paper.md, worlds.md, skies.md and league.md, from stored results: minutes,
+# The README, every figure of it and of docs, and the pages docs/paper.md, worlds.md, skies.md, oracle.md and league.md, from stored results: minutes,
 # nothing is run. The picture of the explorer needs two short runs and a Chromium: python benchmarks/explorer.py.
 figures: $(VENV)/.core
 	$(BIN)/fedtide paper --draw-only
 	$(BIN)/fedtide worlds --draw-only
 	$(BIN)/fedtide skies --draw-only
+	$(BIN)/fedtide oracle --draw-only
 	$(BIN)/fedtide league --draw-only
 	$(BIN)/fedtide study plot examples/study.yaml --store results/paper --out docs/figures/readme-schedulers
 	$(BIN)/python benchmarks/codec_study.py
 	$(BIN)/python benchmarks/figures.py
 	$(BIN)/python benchmarks/draw_performance.py
+	$(BIN)/python tools/readme.py
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/kernel.py

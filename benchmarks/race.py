@@ -3,7 +3,7 @@
     python benchmarks/race.py            # error rates of null races, then regret against runs
     python benchmarks/race.py --optuna   # with Optuna's TPE and median pruning in the comparison (needs optuna)
 
-Numbers are drawn from results/league: 3 worlds, every method that never diverged, its mean accuracy over the horizon and over
+Numbers are drawn from results/league-first: 3 worlds, every method that never diverged, its mean accuracy over the horizon and over
 the first quarter of it, on the seeds that all have. A method's number on a new seed is its mean and one of its own residuals
 (what is left without the means of method and seed), smoothed by normal noise of Silverman's bandwidth.
 """
@@ -275,7 +275,7 @@ if __name__ == "__main__":
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--optuna", action="store_true")
     given = parser.parse_args()
-    stored = stored_worlds(given.results / "league")
+    stored = stored_worlds(given.results / "league-first")
     print(", ".join(f"{len(world.mean)} methods on {world.residual.shape[1]} seeds" for world in stored))
     null_races(stored, other_residuals([given.results / "paper", given.results / "worlds"]))
     regrets(stored, given.optuna)

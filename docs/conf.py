@@ -11,9 +11,12 @@ sys.path.insert(0, str(Path(__file__).parent / "site"))
 project = "fedtide"
 copyright = "The fedtide authors"
 release = fedtide.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "generated"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "generated"]
 exclude_patterns = ["site", "results", "_build"]
 nitpicky = False
+
+html_math_renderer = "mathml"  # by generated.py: no script, and nothing from another server
+copybutton_exclude = ".linenos, .gp, .go"
 
 html_theme = "furo"
 html_title = "fedtide"
@@ -32,6 +35,8 @@ nb_execution_timeout = 120
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 
+napoleon_google_docstring = False
+napoleon_use_rtype = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import io
 import re
+import textwrap
+import tokenize
 from pathlib import Path
 from typing import Any
 
 import click
+from docutils import nodes
+from latex2mathml.converter import convert
 
 import fedtide
 from fedtide.cli.main import app as root
@@ -17,7 +23,7 @@ from fedtide.parts.kinds import KINDS
 MADE = Path(__file__).parents[1] / "reference"
 ENTRIES = (
     ("Experiments", ("experiment", "Experiment", "plan", "Plan", "plans", "Plans", "simulate", "load", "Result")),
-    ("Studies", ("compare", "study", "StudyResult", "race", "RaceResult")),
+    ("Studies", ("compare", "study", "StudyResult", "race", "RaceResult", "advise", "Advice", "judge", "Judgement")),
     ("For parts of your own", ("arg", "stream", "FedtideError")),
 )
 VALUES = (
@@ -39,9 +45,24 @@ VALUES = (
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Make the pages whenever the site is built."""
+    """Make the pages whenever the site is built, and write docstrings as sections."""
     app.connect("builder-inited", lambda _: write())
+    app.connect("autodoc-process-docstring", _rewrite_docstring, priority=400)  # before napoleon, which reads sections
+    app.connect("autodoc-process-signature", _rewrite_signature)
+    app.add_html_math_renderer("mathml", (_visit_math, None), (_visit_math_block, None))
     return {"parallel_read_safe": True}
+
+
+def _visit_math(translator: Any, node: nodes.math) -> None:
+    """Write a formula of a line as MathML, which browsers show by themselves."""
+    translator.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def _visit_math_block(translator: Any, node: nodes.math_block) -> None:
+    """Write a displayed formula as MathML."""
+    translator.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    raise nodes.SkipNode
 
 
 def anchor(title: str) -> str:
@@ -179,11 +200,90 @@ def python() -> str:
     for title, names in ENTRIES:
         lines += [f"## {title}", ""]
         for name in names:
-            kind = "class" if isinstance(getattr(fedtide, name), type) else "function"
+            found = getattr(fedtide, name)
+            kind = "class" if isinstance(found, type) else "function"
             members = ["   :members:"] if kind == "class" and name not in ("Experiment", "FedtideError") else []
+            if members and (fields := getattr(found, "_fields", ())):
+                members.append(f"   :exclude-members: {', '.join(fields)}")
             lines += ["```{eval-rst}", f".. auto{kind}:: fedtide.{name}", *members, "```", ""]
-    lines += ["## Values", "", "What parts are given and answer, with shapes and units, as the source has them.", ""]
+    lines += ["## Values", "", "What parts receive and return. Shapes are in brackets; all are named tuples.", ""]
     for name in VALUES:
-        lines += [f"### {name}", "", "```python", inspect.getsource(getattr(fedtide, name)).rstrip(), "```", ""]
-    lines += ["`fedtide.Memory` is `dict[str, numpy.ndarray]`: what a part remembers, as named arrays.", ""]
+        value = getattr(fedtide, name)
+        text, _, _ = inspect.getdoc(value).partition("\n\nFields:")
+        table = [
+            (code(field), code(kind), code(default), cell(about)) for field, kind, default, about in fields_of(value)
+        ]
+        lines += [f"### {name}", "", cell(text), "", *rows(("field", "type", "default", "meaning"), table)]
+    lines += ["`fedtide.Memory` is `dict[str, numpy.ndarray]`: the memory of a part, as named arrays.", ""]
     return "\n".join(lines)
+
+
+def fields_of(value: type) -> list[tuple[str, str, str, str]]:
+    """Return name, type, default and meaning of every field: the comments of the source, above a field and behind it."""
+    source = textwrap.dedent(inspect.getsource(value))
+    comments: dict[int, tuple[bool, str]] = {}  # by line: does code precede it?
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            comments[token.start[0]] = (bool(token.line[: token.start[1]].strip()), token.string.lstrip("# "))
+    found = []
+    for node in ast.parse(source).body[0].body:  # type: ignore[attr-defined]
+        if isinstance(node, ast.AnnAssign):
+            above, line = [], node.lineno - 1
+            while line in comments and not comments[line][0]:
+                above.insert(0, comments[line][1])
+                line -= 1
+            behind = [comments[each][1] for each in range(node.lineno, (node.end_lineno or 0) + 1) if each in comments]
+            default = "" if node.value is None else ast.unparse(node.value)
+            found.append((ast.unparse(node.target), ast.unparse(node.annotation), default, " ".join([*above, *behind])))
+    return found
+
+
+def _rewrite_signature(app: Any, what: str, name: str, obj: Any, options: Any, signature: str, returns: str) -> Any:
+    """Leave out what a named tuple is made of: its fields are listed below it."""
+    if what == "class" and (hasattr(obj, "_fields") or obj is fedtide.Experiment):
+        return "", None
+    return (re.sub(r"<function .*?>+", "...", signature), returns) if "<function " in (signature or "") else None
+
+
+def _rewrite_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Write fields and parameters as sections in NumPy's style."""
+    text = re.sub(r"(?<![`:])`([^`\n]+)`(?!`)", r"``\1``", "\n".join(lines))
+    if obj is fedtide.Experiment:
+        lines[:] = [*text.partition("Keys with")[0].splitlines(), ":doc:`keys` lists every key.", ""]
+    elif what == "class" and hasattr(obj, "_fields"):
+        lines[:] = [*text.partition("Fields:")[0].splitlines(), "", "Attributes", "----------"]
+        for field, kind, default, about in fields_of(obj):
+            lines += [f"{field} : {kind}{default and f', default {default}'}", f"    {_rst(about) or field}"]
+        lines.append("")
+    elif what in ("function", "method"):
+        lines[:] = _parameter_section(text, list(inspect.signature(obj).parameters))
+
+
+def _parameter_section(text: str, parameters: list[str]) -> list[str]:
+    """Take sentences such as `folder: where to keep the run.` out of a docstring and return them as a section.
+
+    What they say goes on until the next parameter, or to the end of the paragraph.
+    """
+    if not parameters:
+        return text.splitlines()
+    some = "|".join(map(re.escape, parameters))
+    named = re.compile(rf"(?:^|(?<=[.;] )|(?<=, ))((?:{some})(?: \([^)]*\))?(?:, (?:{some})(?: \([^)]*\))?)*): ")
+    kept, told = [], []
+    for paragraph in re.split(r"\n\s*\n", text.strip()):
+        if ">>> " in paragraph or re.match(r"\s*[-*.]", paragraph):
+            kept += [paragraph, ""]
+            continue
+        pieces = named.split(" ".join(paragraph.split()))
+        kept += [pieces[0].rstrip(" ,;"), ""] if pieces[0].strip() else []
+        told += list(zip(pieces[1::2], pieces[2::2], strict=True))
+    section = ["", "Parameters", "----------"] * bool(told)
+    for name, about in told:
+        sentence = about.strip().rstrip(".;,")
+        section += [name, f"    {sentence[:1].upper()}{sentence[1:]}."]
+    return [*"\n".join(kept).splitlines(), *section, ""]
+
+
+def _rst(text: str) -> str:
+    """Write a comment as text of a docstring."""
+    sentence = text[:1].upper() + text[1:] if re.match(r"[a-z]{2,}[ ,]", text) else text
+    return re.sub(r"([*|\\])", r"\\\1", sentence).replace("_ ", "\\_ ")
