@@ -88,7 +88,7 @@ def test_the_page_shows_whole_figures_and_says_what_is_missing(tmp_path):
         assert written.count(f"**{ours.text}.** {ours.reading}") == 1
     assert f"{len(CLAIMS)} claims of the paper" in found.stdout
     assert len(found.stdout.splitlines()) < 60  # a summary, which says where the rest is
-    assert "paper.md, or --details" in " ".join(found.stdout.split())
+    assert "paper.md,or--details" in "".join(found.stdout.split())  # wherever the long path was broken
     words = ["paper", "claims", "--details", "--store", str(tmp_path / "store"), "--out", str(tmp_path / "docs")]
     shown = " ".join(CliRunner().invoke(app, words).stdout.split())
     assert all(f'"{each.quote}" ({each.section})' in shown and each.reading in shown for each in CLAIMS)
