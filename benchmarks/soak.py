@@ -24,8 +24,8 @@ import numpy as np
 
 from fedtide import config
 from fedtide.deploy import trace
-from fedtide.deploy.apps import server_error
 from fedtide.deploy.demo import Federation
+from fedtide.deploy.log import server_error
 from fedtide.deploy.replay import replay
 from fedtide.deploy.settings import Deployment, Terms, write_app
 from fedtide.deploy.watchdog import _federation_processes
