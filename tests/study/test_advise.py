@@ -222,6 +222,25 @@ def test_a_loss_on_one_seed_is_not_halved() -> None:
     assert screening(scores=scores).ranked() == [base, twice, once]
 
 
+def test_whole_runs_find_the_setting_that_wins_late() -> None:
+    space = design_space(config.experiment(BASE), ["age_base"])
+    short = {"gamma 1": 0.2, "gamma 0.5": 0.5, "gamma 0.8": 0.4, "gamma 1.25": 0.1}
+    whole = {"gamma 1": 0.5, "gamma 0.5": 0.6, "gamma 0.8": 0.9, "gamma 1.25": 0.7}
+
+    def runs(settings: Any, seeds: Any, share: float, _: Any) -> Any:
+        def run(level: float) -> RunResult:
+            columns = {"time": [4 * share], "test_accuracy": [0.0]}
+            return RunResult({"timeline": {"horizon": 4 * share}}, columns, {"num_labels": 1 / level})  # type: ignore[arg-type]
+
+        levels = whole if share == 1 else short
+        return {setting: {seed: run(levels[setting[0]]) for seed in seeds} for setting in settings}
+
+    bench = SimpleNamespace(space=space, seconds=0.0, runs=runs, expected_seconds=lambda _, share: share)
+    for limit, best in ((100.0, "gamma 0.8"), (5.0, "gamma 0.5")):  # the second holds no two whole runs
+        search = Screening(bench, lambda _: True, "time", None, 0.1, limit, lambda *_: None)  # type: ignore[arg-type]
+        assert search.finalists(1) == [(best,)]
+
+
 def test_accuracy_beyond_the_target_does_not_count_for_time() -> None:
     columns = {"time": [1.0, 2.0], "test_accuracy": [0.5, 0.9]}
     run = RunResult({"timeline": {"horizon": 4.0}}, columns, {"num_labels": 10})  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from fedtide.studies.race_input import race_budget
 from fedtide.studies.race_state import NoCandidateLeftError
 from fedtide.studies.results import RunResult
 from fedtide.studies.run import Outcome, expected_run_work, study_backend
-from fedtide.studies.screening import SCREENING_SEEDS, VALIDATION, Bench, Screening
+from fedtide.studies.screening import SCREENING_SEEDS, VALIDATION, WHOLE_SEED, Bench, Screening
 from fedtide.studies.spec import Given, given_base
 from fedtide.studies.statistics import FEWEST_SEEDS, paired_difference
 from fedtide.studies.store import kept_results
@@ -38,7 +38,7 @@ _LEAST_RACE: Final = 8.5  # whole runs that a race must hold: six confirm, two r
 _LEAST_RUNS: Final = (
     12  # whole runs that a budget must hold: the race, two that tell how long they take, many short ones
 )
-_SHORT_RUNS: Final = 100  # that the search should have, about
+_SHORT_RUNS: Final = 300  # that the search should have, about
 _LEAST_SHARE: Final = 1 / 16  # of the horizon
 _LEAST_TICKS: Final = 8  # aggregations of a short run of the base
 _LEAST_LONG_TICKS: Final = 4  # aggregations of a short run with the longest period
@@ -156,7 +156,7 @@ def search_advice(
             front=front,
             target=aim,
             reached=Reached(counts[0], counts[1], confirm) if ends else None,
-            seeds=f"{SCREENING_SEEDS[0]} and {SCREENING_SEEDS[1]} chose, 0 to {_RACE_SEEDS - 1} at most raced, "
+            seeds=f"{SCREENING_SEEDS[0]} to {WHOLE_SEED} chose, 0 to {_RACE_SEEDS - 1} at most raced, "
             f"{_RACE_SEEDS} to {_RACE_SEEDS + confirm - 1} confirmed",
             num_runs=bench.num_runs + found.num_runs,
             seconds=bench.seconds + found.seconds,

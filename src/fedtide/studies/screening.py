@@ -1,4 +1,4 @@
-"""Short runs that find promising settings: one choice at a time, mixtures of what helped, then around the best."""
+"""Short runs that find promising settings, and whole runs of the best of these."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from fedtide.studies.store import Store
 from fedtide.studies.table import by_label
 
 SCREENING_SEEDS: Final = (1000, 1001)  # of no race: who is chosen by its luck on a seed must not race on it
+WHOLE_SEED: Final = 1002  # on which the best of the short runs run over the whole horizon
 VALIDATION: Final = 0.1  # share of the training samples on which settings are chosen, and which no device holds
 _MIXTURES: Final = 24
+_WHOLE_PART: Final = 0.3  # of the limit, for whole runs
 _PROMISING: Final = 3  # options of a choice that are mixed, the base's among them
 _MOST_ROUNDS: Final = 6
 _LEAST_GAIN: Final = (
@@ -100,56 +102,72 @@ class Screening:
     spent: dict[int, float] = field(default_factory=dict)  # by the base, by seed
 
     def finalists(self, count: int) -> list[Setting]:
-        """Search as long as the limit allows, and return the best settings, the base not among them."""
+        """Search as long as the limit allows, and return the best settings, the base not among them.
+
+        Short runs rank settings that start slowly too low. So the best half a dozen and more run over the whole horizon, if a part of
+        the limit holds twice as many as are asked for.
+        """
+        base = self.bench.space.base_setting
+        num_whole = int(_WHOLE_PART * self.limit / max(self.bench.expected_seconds(base, 1.0), 1e-9)) - 1
+        held = num_whole >= 2 * count and self.share < 1
+        self._search(count, (1 - _WHOLE_PART) * self.limit if held else self.limit)
+        if not held:
+            return [setting for setting in self.ranked() if setting != base][:count]
+        self.score([base, *self.ranked()[:num_whole]], WHOLE_SEED, self.limit)
+        return [setting for setting in self.ranked([WHOLE_SEED]) if setting != base][:count]
+
+    def _search(self, count: int, limit: float) -> None:
+        """Do short runs: one other option at a time, mixtures of those that helped, then around the best so far."""
         space, first, second = self.bench.space, *SCREENING_SEEDS
         base = space.base_setting
         options = {choice.name: list(choice.options) for choice in space.choices}
-        self.score([base, *space.neighbours(base, options)], first)
+        self.score([base, *space.neighbours(base, options)], first, limit)
         options = {choice.name: self._by_gain(at, choice) for at, choice in enumerate(space.choices)}
         together = tuple(options[choice.name][0] for choice in space.choices)
-        self.score([together, *self._mixtures(options)], first)
+        self.score([together, *self._mixtures(options)], first, limit)
         around: set[Setting] = set()
         for number in range(_MOST_ROUNDS):
             seed, leaders = (second, first)[number % 2], self.ranked()[:count]
             best = next((each for each in leaders if each not in around), None)
-            if best is None or self.bench.seconds > self.limit:
+            if best is None or self.bench.seconds > limit:
                 break
             around.add(best)
-            self.score([base, *leaders, *space.neighbours(best, options)], seed)
-        return [setting for setting in self.ranked() if setting != base][:count]
+            self.score([base, *leaders, *space.neighbours(best, options)], seed, limit)
 
-    def score(self, settings: Iterable[Setting], seed: int) -> None:
+    def score(self, settings: Iterable[Setting], seed: int, limit: float) -> None:
         """Score those settings that are left and new on a seed, in this order, as many as the limit allows."""
         known, base = self.scores.setdefault(seed, {}), self.bench.space.base_setting
-        left, chosen = self.limit - self.bench.seconds, []
+        share = 1.0 if seed == WHOLE_SEED else self.share
+        left, chosen = limit - self.bench.seconds, []
         for setting in dict.fromkeys(settings):
             if setting not in known and self.is_left(setting):
-                left -= self.bench.expected_seconds(setting, self.share)
+                left -= self.bench.expected_seconds(setting, share)
                 if left < 0 and setting != base:
                     break
                 chosen.append(setting)
         if not chosen:
             return
-        for setting, runs in self.bench.runs(chosen, [seed], self.share, {"data.validation": VALIDATION}).items():
+        for setting, runs in self.bench.runs(chosen, [seed], share, {"data.validation": VALIDATION}).items():
             known[setting] = self._value(runs[seed], seed, setting == base) if seed in runs else -math.inf
         best = next(iter(self.ranked()), base)
-        self.on_step(best, self.gain(best), self._num_seeds(best))
+        self.on_step(best, self.gain(best), sum(best in self.scores.get(seed, {}) for seed in SCREENING_SEEDS))
 
-    def gain(self, setting: Setting) -> float:
-        """Return the mean gain over the base, on the seeds that a setting has; -inf if it has none, or diverged."""
+    def gain(self, setting: Setting, seeds: Sequence[int] = SCREENING_SEEDS) -> float:
+        """Return the mean gain over the base, on those seeds that a setting has; -inf if it has none, or diverged."""
         base = self.bench.space.base_setting
-        gains = [known[setting] - known[base] for known in self.scores.values() if setting in known]
+        scores = [self.scores.get(seed, {}) for seed in seeds]
+        gains = [known[setting] - known[base] for known in scores if setting in known]
         return float(np.mean(gains)) if gains else -math.inf
 
-    def ranked(self) -> list[Setting]:
-        """Return the settings that learned something, the best first; half of a gain on one seed alone counts."""
-        known = dict.fromkeys(setting for scores in self.scores.values() for setting in scores)
+    def ranked(self, seeds: Sequence[int] = SCREENING_SEEDS) -> list[Setting]:
+        """Return the settings that learned something, the best first; half of a gain on one of several seeds counts."""
+        known = dict.fromkeys(setting for seed in seeds for setting in self.scores.get(seed, {}))
         base = self.bench.space.base_setting
         sure = {}
         for each in known:
             changes = sum(option != before for option, before in zip(each, base, strict=True))
-            gain = self.gain(each)
-            sure[each] = (gain if self._num_seeds(each) > 1 else min(gain, gain / 2)) - _LEAST_GAIN * changes
+            gain, is_sure = self.gain(each, seeds), all(each in self.scores.get(seed, {}) for seed in seeds)
+            sure[each] = (gain if is_sure else min(gain, gain / 2)) - _LEAST_GAIN * changes
         return sorted((each for each in known if sure[each] > -math.inf), key=lambda each: -sure[each])
 
     def _by_gain(self, at: int, choice: Choice) -> list[str]:
@@ -158,9 +176,6 @@ class Screening:
             each: self.gain(replaced_options(self.bench.space.base_setting, [at], [each])) for each in choice.options
         }
         return sorted(gains, key=lambda option: -gains[option])
-
-    def _num_seeds(self, setting: Setting) -> int:
-        return sum(setting in known for known in self.scores.values())
 
     def _value(self, run: RunResult, seed: int, is_base: bool) -> float:
         """Return the mean accuracy of a run, up to the target, over time or over what the base spends in the same time."""
