@@ -26,7 +26,7 @@ from fedtide.core import cluster
 from fedtide.deploy.settings import Terms, check_terms, deployment
 from fedtide.engine.system import build, make_trainer, parameter_count
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.learning import dask, native
+from fedtide.learning import dask, dask_worker, native
 from fedtide.learning.dask import DaskTrainer, _pack_chunks, _split_jobs
 from fedtide.learning.model import MODELS
 from fedtide.learning.trainer import LocalWork, Task
@@ -215,14 +215,14 @@ def _counting(elsewhere: Elsewhere) -> Callable[[Any], list[int]]:
     """Count on the workers that are there now how often each is sent a table."""
 
     def begin() -> None:
-        from fedtide.learning import dask as learning_dask_worker
+        from fedtide.learning import dask_worker as learning_dask_worker
 
         counts: list[int] = []
         learning_dask_worker.JobTable.setup = lambda self, worker: counts.append(1)  # type: ignore[method-assign]
         learning_dask_worker.counts = counts  # type: ignore[attr-defined]
 
     def read() -> int:
-        from fedtide.learning import dask as learning_dask_worker
+        from fedtide.learning import dask_worker as learning_dask_worker
 
         return len(getattr(learning_dask_worker, "counts", []))
 
@@ -494,12 +494,12 @@ def test_images_travel_as_bytes_and_arrive_to_the_bit(count: int, channels: int,
     values = rng.standard_normal(count).astype(np.float32)
     values[0] = -0.0
     images = rng.choice(values, (7, channels, 5, 5)).astype(np.float32)
-    few = dask._as_bytes(DATA.train._replace(images=images, labels=np.zeros(7, np.uint8)))
+    few = dask_worker.as_bytes(DATA.train._replace(images=images, labels=np.zeros(7, np.uint8)))
     assert few.floats().tobytes() == images.tobytes()
     assert count > 256 or few.images.dtype == np.uint8
     assert few.images.dtype == np.uint8 or few.images is images
     many = np.arange(7 * channels * 100, dtype=np.float32).reshape(7, channels, 10, 10)
-    assert dask._as_bytes(DATA.train._replace(images=many)).images is many
+    assert dask_worker.as_bytes(DATA.train._replace(images=many)).images is many
 
 
 def test_a_scheduler_behind_tls_without_certificates_here(monkeypatch: pytest.MonkeyPatch) -> None:
