@@ -1,16 +1,24 @@
-"""Private label histograms."""
+"""Private label histograms, and private updates."""
 
 from __future__ import annotations
 
+import copy
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from memory_grid import Federation, terms
+from flwr.app import Message
+from memory_grid import Federation, Node, terms
 
+from fedtide.codec.base import received_packet
 from fedtide.deploy import trace
+from fedtide.deploy.apps import encode_held
+from fedtide.deploy.node import Worker
 from fedtide.deploy.privacy import privacy_cost, private_counts, secret_rng
+from fedtide.deploy.replay import replay
+from fedtide.deploy.settings import deployment_doubts
 from fedtide.errors import FedtideError
 
 
@@ -57,6 +65,53 @@ def test_one_draw_per_node_and_none_that_the_server_could_repeat(tmp_path: Path)
         *[True] * 2,
         *[False] * 4,
     ]
+
+
+PRIVATE = {"codec": {"name": {"name": "private", "clip": 0.1, "noise": 3.0}}}
+
+
+def test_the_noise_of_updates_is_a_nodes_own_and_drawn_once(tmp_path: Path) -> None:
+    """An update that is asked for twice, at another tick and into other bits, has the same noise; another node has other."""
+    federation = Federation(terms(PRIVATE), tmp_path / "run", durations=(3.0,) * 6)
+    worker, seen = Worker(terms(PRIVATE), 0), dict[int, list[Any]]()
+    num_parameters = len(worker.trainer.initial_model(0))
+
+    def act(node: Node, message: Message, reply: Message) -> list[tuple[float, Message]]:
+        if message.metadata.message_type == "train":
+            return [(3.0, reply)]
+        for grant in (message, _changed(message, tick=99, bits=1e7)):
+            upload: Any = encode_held(grant, node.context, worker).content["upload"]
+            packet = received_packet(upload["packet"], num_parameters)
+            seen.setdefault(node.node_id, []).append(worker.codec.decode(packet))
+        return [(0.5, reply)]
+
+    for position in (0, 2):
+        federation.node(position).act = act
+    model = federation.coordinator().run()
+    assert len(seen) == 2
+    for updates in seen.values():
+        assert all(np.array_equal(*pair) for pair in zip(updates[::2], updates[1::2], strict=True))
+        assert updates[0].std() == pytest.approx(0.3, rel=0.2)
+    again = Federation(terms(PRIVATE), tmp_path / "again", durations=(3.0,) * 6)
+    assert not np.array_equal(again.coordinator().run(), model)
+    with pytest.raises(FedtideError, match=r"only the nodes of .* know the noise"):
+        replay(tmp_path / "run")
+    assert replay(tmp_path / "run", {"codec": {"name": "ideal"}}).compared == 0
+
+
+def _changed(message: Message, **values: Any) -> Message:
+    other = copy.deepcopy(message)
+    for key, value in values.items():
+        other.content["grant"][key] = value
+    return other
+
+
+def test_doubts_about_private_updates() -> None:
+    assert deployment_doubts(terms(PRIVATE, epsilon=1.0)) == []
+    (counts,) = deployment_doubts(terms(PRIVATE))
+    assert "exact label counts" in counts
+    (norms,) = deployment_doubts(terms(PRIVATE, {"policy": {"scheduler": "best_channel_best_norm"}}, epsilon=1.0))
+    assert "exact norms of updates" in norms
 
 
 def test_the_study_shows_the_price() -> None:

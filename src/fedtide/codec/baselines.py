@@ -256,9 +256,14 @@ def _run(begin: int, num_kept: int, num_parameters: int) -> np.ndarray:
     return (begin + np.arange(num_kept)) % num_parameters
 
 
+def is_secret(codec: object) -> bool:
+    """Say whether nodes draw this codec's noise from a secret of their own, which the server does not know."""
+    return bool(getattr(codec, "is_secret", False))
+
+
 @dataclass(frozen=True)
 class CodecAround:
-    """A codec with memory around one without, C, whose packets it sends; a subclass has `init` and `encode`."""
+    """A codec around one without memory, C, whose packets it sends; a subclass has `encode`, and `init` if it remembers."""
 
     wrapper: ClassVar[str]  # its own name
 
@@ -275,10 +280,10 @@ class CodecAround:
     @functools.cached_property
     def codec(self) -> Codec:
         """C; it gets the experiment's keys that it asks for."""
-        if checks.part_remembers(registry.find_part("codec", self.inner, builtin_parts("codec"))):
-            raise FedtideError(
-                f"codec={self.wrapper!r}: inner={self.inner!r} has a memory of its own; name a codec without"
-            )
+        found = registry.find_part("codec", self.inner, builtin_parts("codec"))
+        if checks.part_remembers(found) or is_secret(found):
+            why = "has a memory of its own" if checks.part_remembers(found) else "adds noise that must reach the server"
+            raise FedtideError(f"codec={self.wrapper!r}: inner={self.inner!r} {why}; name a codec without")
         keys = {"codec.num_levels": self.num_levels, "codec.element_bits": self.element_bits}
         args, fill = registry.inner_arguments(self.inner, self.inner_args)
         made: Codec = registry.part("codec", self.inner, args, lambda key: keys[key] if key in keys else fill(key))

@@ -195,4 +195,5 @@ CODECS: Final[
     "sign": "fedtide.codec.baselines:Sign",
     "error_feedback": "fedtide.codec.baselines:ErrorFeedback",
     "ef21": "fedtide.methods:Ef21",
+    "private": "fedtide.codec.private:Private",
 }

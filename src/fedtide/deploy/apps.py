@@ -20,6 +20,8 @@ from flwr.serverapp import Grid, ServerApp
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide.codec.base import Codec, Packet
+from fedtide.codec.baselines import is_secret
+from fedtide.codec.private import secret_seed
 from fedtide.config import Experiment
 from fedtide.config.values import explain_validation
 from fedtide.deploy.coordinator import Coordinator
@@ -141,8 +143,11 @@ def encode_held(message: Message, context: Context, worker: AppWorker) -> Messag
             f"asked for device {device} from version {grant.version}, but this node holds {held or None}"
         )
     before = _recall(state, "codec", device, acknowledged)
-    seed, update = worker.experiment.seed, read_model(state["update"])
-    packet, after = encode_update(worker.codec, update, grant.bits, seed, device, grant.tick, before)
+    update = read_model(state["update"])
+    seed, tick = worker.experiment.seed, grant.tick
+    if is_secret(worker.codec):
+        seed, tick = secret_seed(_secret(_node_config(context), state), update), 0
+    packet, after = encode_update(worker.codec, update, grant.bits, seed, device, tick, before)
     _store_memory(state, "codec", device, {acknowledged: before, grant.tick: after})
     if worker.updates_on_ack:  # else it is done without loading the data
         before = _recall(state, "trainer", device, acknowledged)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide import config
+from fedtide.codec.baselines import is_secret
 from fedtide.config import Experiment
 from fedtide.core.faults import fault_text
 from fedtide.core.files import file_is_there
@@ -231,6 +232,11 @@ def replay(
         settings = deployment(recorded.header.deployment)
         load = node_loader(settings.loader)
         system = deployed_system(experiment, load(experiment, None))
+        if faithful and is_secret(system.codec):
+            raise FedtideError(
+                f"codec.name={experiment.codec.name}: only the nodes of {folder} know the noise in their updates; replay it with "
+                "another codec, or simulate it with `fedtide run`, whose noise comes from the seed"
+            )
         system = system._replace(num_symbols=recorded.header.num_symbols) if faithful else system
         trainer = make_trainer(system, threads)
         samples = functools.cache(lambda part: load(experiment, part).train)

@@ -96,7 +96,24 @@ def deployment_doubts(terms: Terms) -> list[str]:
                 f"{key}={name}: server and nodes look for the file in the folder in which Flower was started there; "
                 "give its path in full, the same on every host"
             )
-    return found
+    return found + _exact_reports(terms)
+
+
+def _exact_reports(terms: Terms) -> list[str]:
+    """Say what a node reports exactly although its updates are private."""
+    if terms.experiment.part("codec").name != "private":
+        return []
+    scheduler = terms.experiment.part("scheduler")
+    needs = getattr(registry.find_part("scheduler", scheduler.name, builtin_parts("scheduler")), "needs", ())
+    asked = [name for key, name in (("loss", "losses"), ("update_sq_norm", "norms of updates")) if key in needs]
+    found = (
+        []
+        if not asked
+        else [f"policy.scheduler={scheduler} asks nodes for exact {' and '.join(asked)}: choose another"]
+    )
+    if terms.deployment.epsilon is None:
+        found.append("nodes tell their exact label counts: say `-s epsilon=1` or less")
+    return [f"codec.name=private covers updates only, and {each}" for each in found]
 
 
 RECOMMENDED_AGGREGATOR = "reputation"  # docs/deploy.md, nodes that lie

@@ -104,7 +104,20 @@ def summarise(
         "overhead_bits": sum(bits for record in rounds for bits in record.overhead_bits),
         "samples_used": ledger.samples_used,
         "samples_wasted": ledger.samples_trained - ledger.samples_used,
+        **_privacy(experiment, rounds),
     }
+
+
+def _privacy(experiment: Experiment, rounds: Sequence[RoundRecord]) -> dict[str, Any]:
+    """Return the epsilon that each device has spent, if the codec is `private`. A packet counts even if it was lost."""
+    codec = experiment.part("codec")
+    if codec.name != "private":
+        return {}
+    from fedtide.codec.private import DELTA, Private, spent_epsilon
+
+    noise = codec.args.get("noise", Private.noise)
+    sent = [[k for k, kept in zip(each.picked, each.num_kept, strict=True) if kept] for each in rounds]
+    return {"privacy": {"delta": DELTA, "epsilon": spent_epsilon(sent, noise)}}
 
 
 def summary_texts(summary: Mapping[str, Any]) -> dict[str, str]:
@@ -139,8 +152,18 @@ def summary_texts(summary: Mapping[str, Any]) -> dict[str, str]:
         "control bits": f"{summary['control_bits']:,.0f}",
         "samples used": f"{summary['samples_used']:,}",
         "samples wasted": f"{summary['samples_wasted']:,}",
+        **_privacy_text(summary.get("privacy")),
         "instruction path": summary["instruction_path"] or "-",  # other paths give other last digits
         "trainer": summary["trainer"],
+    }
+
+
+def _privacy_text(spent: Mapping[str, Any] | None) -> dict[str, str]:
+    if spent is None:
+        return {}
+    epsilon = sorted(spent["epsilon"].values()) or [0.0]
+    return {
+        f"epsilon at delta {spent['delta']:g}": f"{epsilon[-1]:,.4g} (largest), {epsilon[len(epsilon) // 2]:,.4g} (median)"
     }
 
 
