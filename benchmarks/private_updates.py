@@ -26,7 +26,7 @@ def table(store: Path = STORE) -> str:
     for run in read_study(STUDY).runs:
         each, result = run.experiment, kept.load(run.name)
         noise = float(each.part("codec").args["noise"])
-        most = int(np.bincount(result.uploads.device).max())
+        most = int(np.bincount(result.uploads.picked).max())
         found[each.policy.limit, noise, each.seed] = final_accuracy(result), epsilon_of_uploads(most, noise)
     limits, noises, seeds = (sorted(set(column)) for column in zip(*found, strict=True))
     lines = ["| noise | R | epsilon | accuracy at the end | cost |", "|---:|---:|---:|---:|---:|"]
@@ -42,4 +42,6 @@ def table(store: Path = STORE) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(PLACE.sub(lambda place: f"{place[1]}\n{table()}\n", PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(
+        PLACE.sub(lambda place: f"{place[1]}\n{table()}\n", PAGE.read_text(encoding="utf-8")), encoding="utf-8"
+    )
