@@ -51,16 +51,18 @@ def terms(nodes: int, period: float, minutes: float, poll: float) -> Terms:
 
 
 class Proxy:
-    """Passes bytes between nodes and the SuperLink, and counts them."""
+    """Passes bytes between nodes and the SuperLink, and counts them. While it is `cut`, nothing passes and nothing is closed."""
 
     def __init__(self, target: str) -> None:
-        self.up = self.down = 0
+        self.up, self.down, self.cut = 0, 0, False
         host, _, port = target.rpartition(":")
         started = threading.Event()
 
         async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
             with contextlib.suppress(OSError):
                 while data := await reader.read(1 << 16):
+                    while self.cut:
+                        await asyncio.sleep(0.1)
                     setattr(self, way, getattr(self, way) + len(data))
                     writer.write(data)
                     await writer.drain()

@@ -24,6 +24,9 @@ from fedtide.deploy.settings import Deployment, Terms, write_app
 from fedtide.deploy.watchdog import _federation_processes
 from fedtide.runs import is_complete, read_rounds
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from soak import Proxy  # type: ignore[import-not-found]
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.alone,
@@ -156,16 +159,60 @@ def test_tls_keys_strangers_and_a_server_that_is_killed(tmp_path: Path) -> None:
     assert any(each.arrived for each in recorded.periods)
 
 
+PERIOD = 6.0
+
+
+def fault_terms(min_nodes: int) -> Terms:
+    """Return a federation of four in which the server never waits for uploads beyond three fifths of a period."""
+    wanted = terms(4, PERIOD, 100, min_nodes)
+    return wanted._replace(deployment=wanted.deployment.model_copy(update={"deadline": 0.6}))
+
+
+CLOCK_IS_OFF = """
+import datetime, sys, time
+seconds, read = float(sys.argv.pop(1)), time.time
+time.time = lambda: read() + seconds
+from flwr.supercore import date
+now = date.now
+date.now = lambda: now() + datetime.timedelta(seconds=seconds)
+from fedtide.__main__ import main
+main()
+"""
+
+
+def start_thin(federation: Federation, part: int, address: str, clock: float = 0.0) -> subprocess.Popen[bytes]:
+    """Start a thin node whose clock is so many seconds ahead."""
+    program = ["python", "-c", CLOCK_IS_OFF, str(clock)] if clock else ["fedtide"]
+    return federation.start(f"node-{part}", [*program, "deploy", "node", address, "-c", f"partition-id={part}"])
+
+
+def wait_until(federation: Federation, run: Path, rounds: int) -> None:
+    wait_for(f"period {rounds}", lambda: len(read_rounds(run)) >= rounds, 90, federation.home)
+
+
+def check_ticks(run: Path, restarts: int = 0) -> list[trace.Period]:
+    """Check that every tick was on time, and that the trace gives the same bits."""
+    recorded = trace.read_trace(run).periods
+    result = replay(run)
+    assert result.first_difference is None
+    assert result.compared == len(recorded)
+    found = [each.timing for each in recorded if each.timing]
+    assert len(found) == len(recorded)
+    assert all(each.late < PERIOD and each.skipped == 0 for each in found)
+    due = np.array([each.wall - timing.late for each, timing in zip(recorded, found, strict=True)])
+    steps = np.diff(due)
+    assert (
+        np.isclose(steps, PERIOD, atol=1e-3).sum() >= len(steps) - restarts
+    )  # all but those after a server's new start
+    assert max(steps) < 2 * PERIOD + 10
+    return list(recorded)
+
+
 @pytest.mark.integration
 def test_ticks_under_faults(tmp_path: Path) -> None:
     """Nodes are stopped, the SuperLink hangs, both servers are killed: every tick is on time, and the trace is whole."""
-    period, run = 6.0, tmp_path / "run"
-    wanted = terms(4, period, 100, 4)
-    wanted = wanted._replace(deployment=wanted.deployment.model_copy(update={"deadline": 0.6}))
-    app = write_app(tmp_path / "app", wanted, run)
-
-    def wait_until(rounds: int) -> None:
-        wait_for(f"period {rounds}", lambda: len(read_rounds(run)) >= rounds, 90, federation.home)
+    run = tmp_path / "run"
+    app = write_app(tmp_path / "app", fault_terms(4), run)
 
     def signal_all(processes: list[subprocess.Popen[bytes]], number: signal.Signals) -> None:
         for process in processes:
@@ -173,38 +220,68 @@ def test_ticks_under_faults(tmp_path: Path) -> None:
 
     with Federation(tmp_path / "home") as federation:
         federation.start_superlink()
-        node = ["fedtide", "deploy", "node", federation.address]
-        nodes = [federation.start(f"node-{k}", [*node, "-c", f"partition-id={k}"]) for k in range(4)]
+        nodes = [start_thin(federation, k, federation.address) for k in range(4)]
         federation.flwr("run", str(app), "here")
-        wait_until(2)
-        for stopped, until in ((nodes[:1], 4), (nodes, 5), ([federation.superlink], 7)):
+        wait_until(federation, run, 2)
+        for stopped, until in ((nodes[:1], 4), (nodes[:2], 6), (nodes, 7), ([federation.superlink], 9)):
             signal_all(stopped, signal.SIGSTOP)
-            wait_until(until)
+            wait_until(federation, run, until)
             signal_all(stopped, signal.SIGCONT)
-        wait_until(8)
+        wait_until(federation, run, 10)
         before = (run / "rounds.jsonl").read_bytes()
         for pid in server_apps(federation.home):
             os.kill(pid, signal.SIGKILL)
         wait_for("the ServerApp's end", lambda: not server_apps(federation.home), 20, federation.home)
         federation.flwr("run", str(app), "here")
-        wait_until(9)
+        wait_until(federation, run, 11)
         kill(federation.superlink)
         wait_for("the ServerApp's end", lambda: not server_apps(federation.home), 20, federation.home)
         federation.start_superlink()
         federation.flwr("run", str(app), "here")
         wait_for(
-            "an update", lambda: any(each.arrived for each in trace.read_trace(run).periods[9:]), 150, federation.home
+            "an update", lambda: any(each.arrived for each in trace.read_trace(run).periods[11:]), 150, federation.home
         )
     assert (run / "rounds.jsonl").read_bytes().startswith(before)
-    recorded = trace.read_trace(run).periods
-    result = replay(run)
-    assert result.first_difference is None
-    assert result.compared == len(recorded)
-    found = [each.timing for each in recorded if each.timing]
-    assert len(found) == len(recorded)
-    assert all(each.late < period and each.skipped == 0 for each in found)
-    due = np.array([each.wall - timing.late for each, timing in zip(recorded, found, strict=True)])
-    steps = np.diff(due)
-    assert np.isclose(steps, period, atol=1e-3).sum() >= len(steps) - 2  # all but those after a server's new start
-    assert max(steps) < 2 * period + 10
+    recorded = check_ticks(run, restarts=2)
     assert any(each.arrived for each in recorded[:8])
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(os.getuid() != 0, reason="mounts a small disk")
+def test_ticks_under_a_partition_a_full_disk_and_wrong_clocks(tmp_path: Path) -> None:
+    """Two of three nodes are cut off, then the disk is full. One clock is 200 s late; one is too far ahead to be let in."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(disk)], check=True)
+    try:
+        run = disk / "run"
+        app = write_app(tmp_path / "app", fault_terms(3), run)
+        with Federation(tmp_path / "home") as federation:
+            federation.start_superlink()
+            proxy = Proxy(federation.address)
+            start_thin(federation, 0, federation.address)
+            start_thin(federation, 1, federation.address, 3600.0)  # Flower lets in who is 5 s ahead at most
+            start_thin(federation, 2, proxy.address)
+            start_thin(federation, 3, proxy.address, -200.0)
+            federation.flwr("run", str(app), "here")
+            wait_until(federation, run, 5)
+            proxy.cut = True
+            wait_until(federation, run, 8)
+            proxy.cut = False
+            wait_until(federation, run, 10)
+            with contextlib.suppress(OSError), (disk / "ballast").open("wb", buffering=0) as ballast:
+                while True:
+                    ballast.write(bytes(4096))
+            began, saved = time.monotonic(), len(read_rounds(run))
+            time.sleep(2.2 * PERIOD)
+            assert len(read_rounds(run)) <= saved + 1  # one may have been on its way
+            (disk / "ballast").unlink()
+            assert "set this machine's clock" in (federation.home / "node-1.log").read_text()
+            wait_until(federation, run, saved + int((time.monotonic() - began) / PERIOD) + 3)
+        recorded = check_ticks(run)
+        assert all(len(each.arrived) <= 1 for each in recorded[6:8])
+        assert any(each.timing.unsaved >= 2 for each in recorded if each.timing)
+        for part in (recorded[:5], recorded[9:]):
+            assert {device for each in part for device in each.ready} == {0, 1, 2}
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)

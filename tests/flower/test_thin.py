@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +21,13 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from memory_grid import terms
 
 from fedtide.cli.deploy import deploy_node
+from fedtide.deploy import thin
 from fedtide.deploy.node import Worker
 from fedtide.deploy.protocol import ReadyReply, TrainOrder, model_record, read_model
 from fedtide.deploy.settings import Terms, write_app
 from fedtide.deploy.thin import Answering
 from fedtide.engine.system import build, make_trainer
+from fedtide.errors import FedtideError
 
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # of pathspec, in Flower
 
@@ -81,6 +88,35 @@ def test_what_fails_is_told_as_flower_tells_it(tmp_path: Path) -> None:
     link.node(**{"partition-id": 99})(link.message, link.tree)
     assert link.reply().error.code == 2
     assert "partition-id=99" in link.reply().error.reason
+
+
+def refuse() -> None:
+    thin.http_retry.os.kill(thin.http_retry.os.getpid(), signal.SIGINT)  # type: ignore[attr-defined]
+    time.sleep(5)
+
+
+def give_up() -> None:
+    try:
+        raise OSError("no route to host")
+    except OSError:
+        sys.exit(1)
+
+
+@pytest.mark.parametrize(
+    ("act", "says"),
+    [
+        (refuse, "fl.example.org:8000 refused a node: register its key .* or set this machine's clock"),
+        (give_up, "^node {'partition-id': 3} at fl.example.org:8000: no connection to the SuperLink: no route to host"),
+    ],
+)
+def test_a_node_that_is_not_let_in_says_why(
+    monkeypatch: pytest.MonkeyPatch, act: Callable[[], None], says: str
+) -> None:
+    for module in (thin.http_retry, thin.fleet_http_connection):
+        monkeypatch.setattr(module, "os", os)  # what the nodes put there is taken back
+    monkeypatch.setattr(thin, "http_request_response", lambda *_: act())
+    with pytest.raises(FedtideError, match=says):
+        thin.run_thin_nodes(thin.Door("fl.example.org:8000"), [({"partition-id": 3}, None)])
 
 
 def test_as_many_keys_as_nodes() -> None:

@@ -7,11 +7,14 @@ A process can hold several nodes, a thread each.
 from __future__ import annotations
 
 import logging
+import os
+import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
@@ -24,15 +27,23 @@ from flwr.supercore.inflatable.inflatable_object import (
     no_object_id_recompute,
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects, push_objects
+from flwr.supercore.retry import http_retry
 from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode import fleet_http_connection
 from flwr.supernode.fleet_http_connection import http_request_response
 
+from fedtide.core.faults import fault_text
 from fedtide.deploy.apps import client_app
+from fedtide.errors import FedtideError
 
 _log = logging.getLogger("fedtide.deploy")
 
 _RAISED: Final = 2  # Flower's error number for an app that raised
+_REFUSED: Final = (
+    "register its key (flwr supernode register), wait a minute if it was killed just now, or set this machine's clock, which may be "
+    "5 seconds ahead of the SuperLink's or 5 minutes behind"
+)
 
 
 class Door(NamedTuple):
@@ -44,13 +55,26 @@ class Door(NamedTuple):
 
 
 def run_thin_nodes(door: Door, nodes: Sequence[tuple[Mapping[str, Any], Path | None]]) -> None:
-    """Run nodes, each with its node configuration and its private key, until the process is ended."""
+    """Run nodes, each with its node configuration and its private key, until the process is ended; raise if one of them ends."""
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 0  # of a process, which holds many nodes here
-    threads = [threading.Thread(target=_run_node, args=(door, *node), daemon=True) for node in nodes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+    # Flower interrupts the whole process, without a word, when a SuperLink refuses one of its nodes
+    told = SimpleNamespace(getpid=os.getpid, kill=lambda *_: ended.put(f"{door.address} refused a node: {_REFUSED}"))
+    http_retry.os = fleet_http_connection.os = told  # type: ignore[attr-defined]
+
+    def run(config: Mapping[str, Any], key: Path | None) -> None:
+        why = "the connection ended"
+        try:
+            _run_node(door, config, key)
+        except SystemExit as error:  # so Flower says that it could not connect
+            why = f"no connection to the SuperLink: {error.__context__}"
+        except Exception as error:
+            why = fault_text(error)
+        ended.put(f"node {dict(config)} at {door.address}: {why}")
+
+    for node in nodes:
+        threading.Thread(target=run, args=node, daemon=True).start()
+    raise FedtideError(ended.get())
 
 
 def _run_node(door: Door, config: Mapping[str, Any], key: Path | None) -> None:
