@@ -68,18 +68,13 @@ def explore(paths: tuple[Path, ...], live: bool, port: int, browser: bool, store
 
 def _written(paths: tuple[Path, ...], to: Path, store: Path | None) -> int:
     """Write the page and return its size in bytes."""
-    from fedtide.core.files import refuse_other_file_kind, write_output
-    from fedtide.pages.html import BEGINNING
+    from fedtide.pages.html import check_page_output, write_page_output
     from fedtide.pages.study import page_is_of_runs, study_or_run_page
 
-    refuse_other_file_kind(to, BEGINNING, "a page of fedtide")  # before the work
-    if to.suffix != ".html":  # not model.npy, say, which would end a run under way
-        raise FedtideError(f"{to}: a page needs a name that ends in .html")
+    check_page_output(to)
     if store is not None and page_is_of_runs(paths):
         raise FedtideError(f"--store {store} is where a study's results are, and {paths[0]} is a run: leave it out")
-    content = study_or_run_page(paths, store).encode()
-    write_output(to, content, BEGINNING, "a page of fedtide")
-    return len(content)
+    return write_page_output(to, study_or_run_page(paths, store))
 
 
 def _follow(paths: tuple[Path, ...], port: int, browser: bool, store: Path | None) -> None:
