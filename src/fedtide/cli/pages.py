@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _paths_argument = options.cli_argument(
     "paths",
-    "RUN... | STUDY",
-    "A run folder, several to overlay and compare, or a study.",
+    "RUN... | STUDY | ADVICE",
+    "A run folder, several to overlay and compare, a study, or an advice.json.",
     nargs=-1,
     required=True,
     type=options.PATH,
@@ -33,7 +33,7 @@ _store_option = click.option("--store", type=options.PATH, help="Folder of a stu
 @options.out_option("The file to write.", "to", default=Path("report.html"))
 @_store_option
 def report(paths: tuple[Path, ...], to: Path, store: Path | None) -> None:
-    """Write an interactive HTML page of one run, two runs or a study: a single file that works offline.
+    """Write an interactive HTML page of one run, two runs, a study or advice: a single file that works offline.
 
     fedtide report runs/mine -o report.html
     fedtide report runs/proposed runs/random -o both.html   compare two runs on the same clock
