@@ -30,6 +30,7 @@ from fedtide_lab.paper.page import TEXTS
 from fedtide_lab.paper.reproduce import claims_rows, in_words
 from fedtide_lab.prose import (
     fill_prose,
+    folded_prose,
     gain_words,
     key_words,
     packaged_prose,
@@ -288,4 +289,4 @@ def _comparisons(each: Decided) -> str:
     made = prose_table(
         ["comparison", "mean accuracy", "at the end"], [[words, *cells] for words, cells in rows.items()]
     )
-    return f"### {each.world.title}\n\n{made}"
+    return f"### {each.world.title}\n\n{folded_prose(f'Its {len(rows)} comparisons', made)}"
