@@ -131,9 +131,9 @@ def html_page(
 
 def check_page_output(to: Path) -> None:
     """Raise if a page cannot be written here, before the work."""
+    refuse_other_file_kind(to, BEGINNING, _KIND)
     if to.suffix != ".html":  # not model.npy, say, which would end a run under way
         raise FedtideError(f"{to}: a page needs a name that ends in .html")
-    refuse_other_file_kind(to, BEGINNING, _KIND)
 
 
 def write_page_output(to: Path, content: str) -> int:

@@ -21,7 +21,7 @@
     // What a row says in all panels: "FedAC. The paper's cell: +0.069 (...); ..."
     function read(row) {
       const told = panels.flatMap((panel) => { const same = rowOf(panel, row.dataset.key); return same ? [`${panel.dataset.title}: ${same.cells[2].textContent.trim()}, ${same.cells[3].textContent}`] : []; });
-      readout.replaceChildren(make("b", null, row.dataset.key), ` ${told.join("; ")}.`, row.dataset.note ? make("span", { class: "soft" }, ` ${row.dataset.note}`) : "");
+      readout.replaceChildren(make("b", null, `${row.dataset.key.replace(/\.$/, "")}:`), ` ${told.join("; ")}.`, row.dataset.note ? make("span", { class: "soft" }, ` ${row.dataset.note}`) : "");
       for (const each of figure.querySelectorAll("tr[aria-current]")) each.removeAttribute("aria-current");
       for (const panel of panels) { const same = rowOf(panel, row.dataset.key); if (same) same.setAttribute("aria-current", "true"); }
     }
