@@ -36,13 +36,14 @@ lint: $(VENV)/.test
 	$(BIN)/mypy --config-file tests/mypy.ini tests
 
 # The README, every figure of it and of docs, and the pages docs/paper.md, worlds.md, skies.md, oracle.md and league.md, from stored results: minutes,
-# nothing is run. The picture of the explorer needs two short runs and a Chromium: python benchmarks/explorer.py.
+# nothing is run. The essay is build/essay.html, which is not committed. The picture of the explorer needs two short runs and a Chromium: python benchmarks/explorer.py.
 figures: $(VENV)/.core
 	$(BIN)/fedtide paper --draw-only
 	$(BIN)/fedtide worlds --draw-only
 	$(BIN)/fedtide skies --draw-only
 	$(BIN)/fedtide oracle --draw-only
 	$(BIN)/fedtide league --draw-only
+	$(BIN)/fedtide essay
 	$(BIN)/fedtide study plot examples/study.yaml --store results/paper --out docs/figures/readme-schedulers
 	$(BIN)/python benchmarks/codec_study.py
 	$(BIN)/python benchmarks/figures.py
@@ -52,7 +53,7 @@ figures: $(VENV)/.core
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/kernel.py
 
-# The documentation as a site, in build/site; a warning is an error.
+# The documentation as a site, in build/site, with example reports; a warning is an error.
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 	@echo "open build/site/index.html"

@@ -20,38 +20,18 @@ from typing import Any
 
 import fedtide
 from fedtide import config
-from fedtide.config import merge_nested
-from fedtide.studies import Store, make_study, mean_accuracy, paired_difference
+from fedtide.studies import Store, make_study, mean_accuracy
 from fedtide.studies.design_space import design_space
 from fedtide.studies.race_input import race_budget
 from fedtide.studies.run import run_study
 from fedtide.studies.table import by_label
+from fedtide_lab.advice import ADVICE_SEEDS, ADVICE_WORLDS, advice_designs, advice_gains
 from fedtide_lab.league.ranking import is_analog, ranking_benchmark
 from fedtide_lab.league.tune import COMBINED, LEAGUE_WORLDS, world_experiment
-from fedtide_lab.skies.studies import SKIES
 
-FRESH_SEEDS = range(200, 210)
 OPTUNA_SEED = 0
 ROOT = Path(__file__).parents[1]
 WORK = ROOT / "build" / "advise"
-# Short versions of the paper's cell, the macro cell, phones and a sky, with the paper's own design in all of them
-PAPERS: dict[str, Any] = {
-    "data": {"num_train": 4000, "num_test": 2000},
-    "fleet": {"num_devices": 40},
-    "timeline": {"horizon": 10.0},
-    "learning": {"batch_size": 25, "evaluate_every": 0.5},
-}
-LEAGUE = {world.name: world.tree for world in LEAGUE_WORLDS}
-WORLDS: dict[str, tuple[str, dict[str, Any], str]] = {  # title, keys, world of the league whose best method is asked
-    "paper": ("The paper's cell", PAPERS, "paper"),
-    "macro": ("A crowded macro cell", merge_nested(PAPERS, LEAGUE["macro"]), "macro"),
-    "phones": ("Phones that come and go", merge_nested(PAPERS, LEAGUE["phones"]), "phones"),
-    "drives": (
-        "Links like those of drives",
-        merge_nested(PAPERS, next(s.tree for s in SKIES if s.name == "drives")),
-        "paper",
-    ),
-}
 
 
 def advised(name: str, folder: Path, budget: str) -> dict[str, Any]:
@@ -59,7 +39,7 @@ def advised(name: str, folder: Path, budget: str) -> dict[str, Any]:
     place = folder / f"{name}.json"
     if not place.is_file():
         found = fedtide.advise(
-            WORLDS[name][1], budget=budget, out=WORK / name, store=WORK / name / "results", workers=2
+            ADVICE_WORLDS[name].tree, budget=budget, out=WORK / name, store=WORK / name / "results", workers=2
         )
         place.write_text(
             json.dumps({"keys": found.keys, "runs": found.num_runs, "seconds": found.seconds}, indent=1) + "\n"
@@ -74,7 +54,7 @@ def best_trial(name: str, folder: Path, seconds: float) -> dict[str, Any]:
     place = folder / f"{name}-optuna.json"
     if place.is_file():
         return dict(json.loads(place.read_text())["keys"])
-    base = config.experiment(WORLDS[name][1])
+    base = config.experiment(ADVICE_WORLDS[name].tree)
     space = design_space(base)
     study = optuna.create_study(
         direction="maximize", sampler=optuna.samplers.TPESampler(seed=0), pruner=optuna.pruners.MedianPruner()
@@ -120,14 +100,14 @@ def best_single(name: str, folder: Path) -> tuple[str, dict[str, Any]]:
     if place.is_file():
         kept = json.loads(place.read_text())
         return kept["method"], kept["experiment"]
-    world = next(world for world in LEAGUE_WORLDS if world.name == WORLDS[name][2])
+    world = next(world for world in LEAGUE_WORLDS if world.name == ADVICE_WORLDS[name].league)
     store = ROOT / "results" / "league"
     tables = ranking_benchmark([world], Store(store)) if store.is_dir() else []
     if not tables:
         raise SystemExit(f"{store} has no ranking of the world {world.name}: run `fedtide league` first")
     rows = tables[0][0].rows
     row = next(row for row in rows if row.name != COMBINED and row.is_finite and not is_analog(row))
-    tree = world_experiment(world._replace(tree=WORLDS[name][1]), row.entry.tree)
+    tree = world_experiment(world._replace(tree=ADVICE_WORLDS[name].tree), row.entry.tree)
     place.write_text(json.dumps({"method": row.words, "experiment": tree}, indent=1) + "\n")
     return row.words, tree
 
@@ -137,33 +117,24 @@ def compared(name: str, folder: Path, budget: str, draw_only: bool) -> list[str]
     place = folder / f"{name}.json"
     if draw_only and not (place.is_file() and (folder / f"{name}-optuna.json").is_file()):
         return None
-    base = WORLDS[name][1]
-    words, single = best_single(name, folder)
-    keys = advised(name, folder, budget)
-    seconds = json.loads(place.read_text())["seconds"]
-    designs = {
-        "paper": base,
-        "league": single,
-        "optuna": merge_nested(base, config.nest(best_trial(name, folder, seconds))),
-        "advice": merge_nested(base, config.nest(keys)),
-    }
-    study, store = make_study("advise", designs, FRESH_SEEDS), Store(folder / name, "advise")
+    world = ADVICE_WORLDS[name]
+    best_single(name, folder)
+    advised(name, folder, budget)
+    best_trial(name, folder, json.loads(place.read_text())["seconds"])
     if not draw_only:
-        run_study(study, store, workers=2)
-    runs = by_label(study, store)
-    values = {
-        label: [mean_accuracy(found[seed]) for seed in FRESH_SEEDS if seed in found] for label, found in runs.items()
-    }
-    if any(len(found) < len(FRESH_SEEDS) for found in values.values()):
+        study = make_study("advise", advice_designs(world, folder), ADVICE_SEEDS)
+        run_study(study, Store(folder / name, "advise"), workers=2)
+    found = advice_gains(world, folder)
+    if found is None:
         return None
 
     def over(label: str) -> str:
-        gain = paired_difference(values["advice"], values[label], margin=0.01)
+        gain = found.over[label]
         return f"{gain.mean:+.3f} ({gain.low:+.3f} to {gain.high:+.3f}), {gain.verdict}"
 
-    changed = " ".join(map(_as_arguments, keys, keys.values()))
-    mean = math.fsum(values["advice"]) / len(FRESH_SEEDS)
-    return [WORLDS[name][0], changed, f"{mean:.3f}", over("paper"), f"{words}: {over('league')}", over("optuna")]
+    changed = " ".join(map(_as_arguments, found.keys, found.keys.values()))
+    singly = f"{found.method}: {over('league')}"
+    return [world.title, changed, f"{found.accuracy:.3f}", over("paper"), singly, over("optuna")]
 
 
 def _as_arguments(key: str, value: Any) -> str:
@@ -175,7 +146,7 @@ def _as_arguments(key: str, value: Any) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("worlds", nargs="*", choices=[[], *WORLDS], help="default: all")
+    parser.add_argument("worlds", nargs="*", choices=[[], *ADVICE_WORLDS], help="default: all")
     parser.add_argument("--budget", default="6m", help="of the advice, on the clock with two workers")
     parser.add_argument("--draw-only", action="store_true")
     parser.add_argument("--results", type=Path, default=ROOT / "results" / "advice" / "benchmark")
@@ -191,7 +162,9 @@ def main() -> None:
         "over Optuna's best",
     ]
     rows = [
-        row for name in given.worlds or WORLDS if (row := compared(name, given.results, given.budget, given.draw_only))
+        row
+        for name in given.worlds or ADVICE_WORLDS
+        if (row := compared(name, given.results, given.budget, given.draw_only))
     ]
     print("\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows)))
 

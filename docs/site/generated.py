@@ -6,6 +6,10 @@ import ast
 import inspect
 import io
 import re
+import shlex
+import subprocess
+import sys
+import tempfile
 import textwrap
 import tokenize
 from pathlib import Path
@@ -14,13 +18,15 @@ from typing import Any
 import click
 from docutils import nodes
 from latex2mathml.converter import convert
+from sphinx.errors import ExtensionError
 
 import fedtide
 from fedtide.cli.main import app as root
 from fedtide.cli.parts import described_kind, key_rows, parameter_meaning, shown_default
 from fedtide.parts.kinds import KINDS
 
-MADE = Path(__file__).parents[1] / "reference"
+ROOT = Path(__file__).parents[2]
+MADE = ROOT / "docs" / "reference"
 ENTRIES = (
     ("Experiments", ("experiment", "Experiment", "plan", "Plan", "plans", "Plans", "simulate", "load", "Result")),
     ("Studies", ("compare", "study", "StudyResult", "race", "RaceResult", "advise", "Advice", "judge", "Judgement")),
@@ -47,6 +53,7 @@ VALUES = (
 def setup(app: Any) -> dict[str, Any]:
     """Make the pages whenever the site is built, and write docstrings as sections."""
     app.connect("builder-inited", lambda _: write())
+    app.connect("build-finished", write_examples)
     app.connect("autodoc-process-docstring", _rewrite_docstring, priority=400)  # before napoleon, which reads sections
     app.connect("autodoc-process-signature", _rewrite_signature)
     app.add_html_math_renderer("mathml", (_visit_math, None), (_visit_math_block, None))
@@ -77,6 +84,30 @@ def write() -> None:
         path = MADE / name
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
+
+
+def write_examples(app: Any, exception: Exception | None) -> None:
+    """Run the commands of docs/examples.md, which write the example reports beside it: about a minute.
+
+    Reports that are newer than the results, the package and the page are left alone.
+    """
+    if exception or app.builder.name != "html":
+        return
+    to, page = Path(app.outdir) / "examples", ROOT / "docs" / "examples.md"
+    lines = re.findall(r"^fedtide .*", page.read_text(encoding="utf-8"), re.M)
+    made = [to / name for name in re.findall(r"-o (\S+\.html)", "\n".join(lines))]
+    sources = [page, *(path for name in ("results", "src") for path in (ROOT / name).rglob("*.*"))]
+    newest = max(path.stat().st_mtime for path in sources)
+    if all(path.is_file() and path.stat().st_mtime > newest for path in made):
+        return
+    to.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as runs:
+        for line in lines:
+            words = [re.sub(r"^runs/", f"{runs}/", word) for word in shlex.split(line)[1:]]
+            words = [str(to / word) if word.endswith(".html") else word for word in words]
+            done = subprocess.run([sys.executable, "-m", "fedtide", *words], cwd=ROOT, capture_output=True, text=True)
+            if done.returncode:
+                raise ExtensionError(f"docs/examples.md: {line}: {done.stderr.strip()[-500:]}")
 
 
 def cell(text: object) -> str:

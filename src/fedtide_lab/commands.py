@@ -1,4 +1,4 @@
-"""The laboratory's commands: `fedtide paper`, `fedtide worlds`, `fedtide skies`, `fedtide league` and `fedtide theory`.
+"""The laboratory's commands: `fedtide paper`, `fedtide worlds`, `fedtide skies`, `fedtide league`, `fedtide essay`, `fedtide theory`.
 
 fedtide finds them by the entry points of the group `fedtide.commands`; they import what they need when they are called.
 """
@@ -420,6 +420,27 @@ def _league_print(tables: list[Any], most: int = 10) -> None:
             for row in shown
         ]
         print_table(columns, rows, each.world.title)
+
+
+# ---- `fedtide essay`: one page over all of them, from the stored runs
+
+
+@command.command("essay")
+@options.store_option("results")
+@options.out_option("The file to write.", "to", default=Path("build/essay.html"))
+def essay(store: Path, to: Path) -> None:
+    """Write one page over all stored results: which claims survive, and what to deploy.
+
+    fedtide essay                  read results/, write build/essay.html
+    fedtide essay -o essay.html    a single file that works offline
+    """
+    from fedtide.pages import check_page_output, write_page_output
+    from fedtide_lab.essay.page import essay_page
+
+    check_page_output(to)
+    content = essay_page(store)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    say(f"written: {to} ({write_page_output(to, content) / 1000:,.0f} kB)")
 
 
 # ---- `fedtide theory`: Theorem 1, evaluated and measured

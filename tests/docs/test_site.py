@@ -38,6 +38,9 @@ def test_the_site(tmp_path: Path) -> None:
     theory = (tmp_path / "theory.html").read_text()
     assert "<math" in theory
     assert "mathjax.js" not in theory.lower()
+    links = re.findall(r'href="(examples/[^"]+)"', (tmp_path / "examples.html").read_text())
+    assert [(tmp_path / link).is_file() for link in links] == [True] * 5
+    assert 'href="examples.html"' in (tmp_path / "index.html").read_text()
     for path in DOCS.glob("notebooks/*.ipynb"):
         shown = (tmp_path / "notebooks" / path.name).with_suffix(".html").read_text()
         assert "Traceback" not in shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,6 +93,22 @@ def test_its_files_are_there_and_can_be_run(found: fedtide.Advice, folder: Path)
         assert text in page
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert (folder / "app" / "pyproject.toml").is_file()
+
+
+def test_a_stored_answer_is_read_back_and_gets_the_same_page(
+    found: fedtide.Advice, folder: Path, tmp_path: Path
+) -> None:
+    again = fedtide.Advice.from_json(json.loads((folder / "advice.json").read_text()))
+    assert again.as_json() == found.as_json()
+    done = CliRunner().invoke(app, ["report", str(folder / "advice.json"), "-o", str(tmp_path / "page.html")])
+    assert done.exit_code == 0, done.output
+    with_command = re.sub(r"\n<pre>.*?</pre>", "", (folder / "advice.html").read_text(), flags=re.S)
+    assert (tmp_path / "page.html").read_text().split() == with_command.split()
+    for content in ("[1]", '{"worth": 3}', "not JSON"):
+        (tmp_path / "other.json").write_text(content)
+        done = CliRunner().invoke(app, ["report", str(tmp_path / "other.json"), "-o", str(tmp_path / "page.html")])
+        assert done.exit_code == 2
+        assert "is no advice.json" in done.output
 
 
 def test_stopped_and_called_again_it_advises_the_same(found: fedtide.Advice, tmp_path: Path) -> None:
@@ -363,7 +380,8 @@ def test_the_page_has_the_stored_benchmark(monkeypatch: pytest.MonkeyPatch) -> N
     benchmark = importlib.import_module("advise")
     text = (root / "docs" / "advise.md").read_text()
     rows = [
-        benchmark.compared(name, root / "results" / "advice" / "benchmark", "6m", True) for name in benchmark.WORLDS
+        benchmark.compared(name, root / "results" / "advice" / "benchmark", "6m", True)
+        for name in benchmark.ADVICE_WORLDS
     ]
     for row in rows:
         assert f"| {' | '.join(row)} |" in text

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _paths_argument = options.cli_argument(
     "paths",
-    "RUN... | STUDY",
-    "A run folder, several to overlay and compare, or a study.",
+    "RUN... | STUDY | ADVICE",
+    "A run folder, several to overlay and compare, a study, or an advice.json.",
     nargs=-1,
     required=True,
     type=options.PATH,
@@ -33,7 +33,7 @@ _store_option = click.option("--store", type=options.PATH, help="Folder of a stu
 @options.out_option("The file to write.", "to", default=Path("report.html"))
 @_store_option
 def report(paths: tuple[Path, ...], to: Path, store: Path | None) -> None:
-    """Write an interactive HTML page of one run, two runs or a study: a single file that works offline.
+    """Write an interactive HTML page of one run, two runs, a study or advice: a single file that works offline.
 
     fedtide report runs/mine -o report.html
     fedtide report runs/proposed runs/random -o both.html   compare two runs on the same clock
@@ -68,18 +68,13 @@ def explore(paths: tuple[Path, ...], live: bool, port: int, browser: bool, store
 
 def _written(paths: tuple[Path, ...], to: Path, store: Path | None) -> int:
     """Write the page and return its size in bytes."""
-    from fedtide.core.files import refuse_other_file_kind, write_output
-    from fedtide.pages.html import BEGINNING
+    from fedtide.pages.html import check_page_output, write_page_output
     from fedtide.pages.study import page_is_of_runs, study_or_run_page
 
-    refuse_other_file_kind(to, BEGINNING, "a page of fedtide")  # before the work
-    if to.suffix != ".html":  # not model.npy, say, which would end a run under way
-        raise FedtideError(f"{to}: a page needs a name that ends in .html")
+    check_page_output(to)
     if store is not None and page_is_of_runs(paths):
         raise FedtideError(f"--store {store} is where a study's results are, and {paths[0]} is a run: leave it out")
-    content = study_or_run_page(paths, store).encode()
-    write_output(to, content, BEGINNING, "a page of fedtide")
-    return len(content)
+    return write_page_output(to, study_or_run_page(paths, store))
 
 
 def _follow(paths: tuple[Path, ...], port: int, browser: bool, store: Path | None) -> None:

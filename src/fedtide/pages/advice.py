@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fedtide import config
-from fedtide.core.files import refuse_other_file_kind, require_writable, write_atomically, write_output
+from fedtide.core.files import read_bytes, refuse_other_file_kind, require_writable, write_atomically, write_output
 from fedtide.core.yaml12 import to_yaml
 from fedtide.deploy.settings import Deployment, Terms, check_terms, deployment_doubts, write_app
 from fedtide.errors import FedtideError
@@ -98,8 +98,19 @@ def _write_deployment(found: Advice, app: Path) -> str:
 # The page.
 
 
-def advice_page(found: Advice, deployed: str, command: str, folder: Path) -> str:
-    """Return the page of advice, as one HTML file."""
+def stored_advice_page(file: Path) -> str:
+    """Return the page of an advice.json."""
+    try:
+        told = json.loads(read_bytes(file))
+        return advice_page(Advice.from_json(told), str(told["deployment"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise FedtideError(
+            f"{file} is no advice.json of `fedtide advise`; name a run, a study or an advice.json"
+        ) from None
+
+
+def advice_page(found: Advice, deployed: str, command: str = "", folder: Path | None = None) -> str:
+    """Return the page of advice, as one HTML file. command, folder: what made it and where it is, if that is known."""
     share = "" if found.worth_share == 1 else f", over the first {found.worth_share:.0%} of the horizon"
     sections = [
         _section(
@@ -114,7 +125,7 @@ def advice_page(found: Advice, deployed: str, command: str, folder: Path) -> str
         _section("What would change the advice", _list(found.doubts or ("Nothing that was measured.",))),
         _section("Time, airtime and energy to the target", _front(found)),
         _section("What was not run, and why", _list(_left_out(found))),
-        _section("How it was made", _list(_made(found, deployed)), code=_commands(found, command, folder)),
+        _section("How it was made", _list(_made(found, deployed)), code=_commands(command, folder)),
     ]
     body = markup(
         '<header><h1>{title}</h1><p class="lead">{lead}</p></header><main id="main">{sections}</main>',
@@ -195,8 +206,8 @@ def _made(found: Advice, deployed: str) -> list[str]:
     ]
 
 
-def _commands(found: Advice, command: str, folder: Path) -> str:
-    return "\n".join(filter(None, [command, f"fedtide run {folder / 'advice.yaml'}"]))
+def _commands(command: str, folder: Path | None) -> str:
+    return "\n".join(filter(None, [command, "" if folder is None else f"fedtide run {folder / 'advice.yaml'}"]))
 
 
 def _front(found: Advice) -> Markup:

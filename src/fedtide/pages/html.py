@@ -10,10 +10,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from fedtide.core.files import refuse_other_file_kind, write_output
+from fedtide.errors import FedtideError
 from fedtide.plot.style import line_styles
 
 WHITE, BLACK = "#ffffff", "#14161a"  # backgrounds of base.css
@@ -26,6 +29,7 @@ BEGINNING: Final = (
     rb'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
     rb'<meta http-equiv="Content-Security-Policy" content="default-src '
 )
+_KIND: Final = "a page of fedtide"
 _STILL: Final = (
     '<noscript><figure class="still">{static}<figcaption>With scripts, this page can be explored.'
     "</figcaption></figure></noscript>"
@@ -123,6 +127,20 @@ def html_page(
         "</html>",
     ]
     return "\n".join(lines) + "\n"
+
+
+def check_page_output(to: Path) -> None:
+    """Raise if a page cannot be written here, before the work."""
+    refuse_other_file_kind(to, BEGINNING, _KIND)
+    if to.suffix != ".html":  # not model.npy, say, which would end a run under way
+        raise FedtideError(f"{to}: a page needs a name that ends in .html")
+
+
+def write_page_output(to: Path, content: str) -> int:
+    """Write a page in place of nothing or of another page, and return its size in bytes."""
+    made = content.encode()
+    write_output(to, made, BEGINNING, _KIND)
+    return len(made)
 
 
 class Markup(str):

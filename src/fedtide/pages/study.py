@@ -17,6 +17,7 @@ import numpy as np
 
 from fedtide.core.files import file_is_there
 from fedtide.errors import FedtideError, RunFolderError
+from fedtide.pages.advice import stored_advice_page
 from fedtide.pages.html import Markup, html_page, html_text, join_markup, markup, payload_json
 from fedtide.pages.run import run_page
 from fedtide.pages.run_rows import fit_page
@@ -61,6 +62,8 @@ def study_or_run_page(paths: Sequence[Path], store: Path | None = None) -> str:
         raise RunFolderError(f"{paths[0]} is no run folder; name runs, or one study (a file, or its results)")
     if paths[0].is_dir():
         return _folder_page(paths[0])
+    if paths[0].suffix == ".json":
+        return stored_advice_page(paths[0])
     return _study_page(read_study(paths[0]), Store(store or Path("results")), str(paths[0]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -11,7 +12,7 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.studies.metrics import Reaching
 from fedtide.studies.pruning import Pruned
-from fedtide.studies.race import RaceResult
+from fedtide.studies.race_state import RaceResult, RaceRow
 from fedtide.studies.results import RunResult
 from fedtide.studies.statistics import Comparison
 from fedtide.studies.table import finite_table_value
@@ -156,6 +157,22 @@ class Advice(NamedTuple):
             "front": [point._asdict() for point in self.front],
         }
 
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Advice:
+        """Return the advice that `as_json` told. What later versions added may be missing."""
+        race: dict[str, Any] = {**told["race"], "rows": tuple(RaceRow(**row) for row in told["race"]["rows"])}
+        values: dict[str, Any] = {
+            **{name: told.get(name) for name in cls._fields},
+            **{name: config.experiment(told[name]) for name in ("base", "experiment")},
+            "worth": tuple(Worth(**{**row, "gain": _comparison(row["gain"])}) for row in told["worth"]),
+            "race": RaceResult(**{**race, "confirmed": _comparison(race["confirmed"])}),
+            "pruned": Pruned(**told["pruned"]),
+            "notes": tuple(told["notes"]),
+            "front": tuple(FrontPoint(**point) for point in told["front"]),
+            "reached": Reached(**told["reached"]) if told.get("reached") else None,
+        }
+        return cls(**values)
+
     def __repr__(self) -> str:
         lines = [f"<advice for {self.goal}: {self.headline}"]
         lines += [
@@ -164,6 +181,13 @@ class Advice(NamedTuple):
             if row.advice != row.base
         ]
         return "\n".join([*lines, *(f"  {line}" for line in self.doubts)]) + ">"
+
+
+def _comparison(told: Mapping[str, Any] | None) -> Comparison | None:
+    if told is None:
+        return None
+    ends = {name: end if told[name] is None else told[name] for name, end in (("low", -math.inf), ("high", math.inf))}
+    return Comparison(**{name: told[name] for name in Comparison._fields if name in told} | ends)
 
 
 def gain_text(gain: Comparison | None) -> str:

@@ -274,7 +274,11 @@ def _standings(each: Standings) -> str:
     missing = ", ".join(f"{name} ({count} of {len(each.seeds)})" for name, count in each.left_out.items())
     told = f"\n\nLeft out, since runs are missing: {missing}." if missing else ""
     ranks = prose_table([*heads, *(f"{unit} to {each.target:.2f}" for unit, _, _ in _UNITS.values())], rows)
-    return f"## {each.world.title}\n\n{each.world.differs}.\n\n{ranks}{told}"
+    first, paper = each.winner, next((row for row in each.rows if row.name == PAPER_METHOD), None)
+    short = f"First: **{first.words}**, {gain_words(first.over_reference)} over random scheduling."
+    short += f" The paper's schedule has rank {paper.rank} ({paper.highest} to {paper.lowest})." if paper else ""
+    table = folded_prose(f"All {len(rows)} ranks, gains and costs", ranks + told)
+    return f"## {each.world.title}\n\n{each.world.differs}.\n\n{short}\n\n{table}"
 
 
 def _cost(row: Standing, what: str) -> str:

@@ -56,7 +56,6 @@ def scheduling_verdict(bracket: Bracket) -> str:
 def write_oracle_page(page: Path, found: Sequence[Bracket], paths: str, store: Path) -> None:
     """Write the page. paths: on which instruction paths the runs were made. store: their folder, with findings.md if any."""
     titles = [each.world.title for each in found]
-    share = {each.world.name: each.paper_share for each in found}
     worth = [
         [
             each.world.title,
@@ -94,6 +93,13 @@ def write_oracle_page(page: Path, found: Sequence[Bracket], paths: str, store: P
             ],
         ),
     }
+    values |= prose_findings(store, oracle_values(found), ("in short", "reasons"))
+    template = "oracle/page.md"
+    write_prose_page(page, fill_prose(packaged_prose(template), values, template), ORACLE)
+
+
+def oracle_values(found: Sequence[Bracket]) -> dict[str, Any]:
+    """Return what findings may name: `WORLD CURVE`, a gain, `WORLD regret SCHEDULE`, `WORLD CURVE accuracy`, `WORLD paper share`."""
     told: dict[str, Any] = {
         "worlds": len(found),
         "random is enough": sum(each.scheduling.within is not None for each in found),
@@ -102,10 +108,9 @@ def write_oracle_page(page: Path, found: Sequence[Bracket], paths: str, store: P
         told |= {f"{each.world.name} {name}": gain for name, gain in each.gain.items()}
         told |= {f"{each.world.name} regret {name}": regret for name, regret in each.regret.items()}
         told |= {f"{each.world.name} {name} accuracy": level for name, level in each.accuracy.items()}
-    told |= {f"{name} paper share": value for name, value in share.items() if value is not None}
-    values |= prose_findings(store, told, ("in short", "reasons"))
-    template = "oracle/page.md"
-    write_prose_page(page, fill_prose(packaged_prose(template), values, template), ORACLE)
+        if each.paper_share is not None:
+            told[f"{each.world.name} paper share"] = each.paper_share
+    return told
 
 
 def _missing(found: Sequence[Bracket]) -> str:

@@ -173,7 +173,7 @@ def _observed_tables(rows: Sequence[Mapping[str, Any]]) -> str:
             [difference_words(each), table_effect(each), table_effect(each["by_other_measure"])]
             for each in row["comparisons"]
         ]
-        parts += [f"**{row['text']}.** {row['note']}", prose_table(heads, cells)]
+        parts += [f"**{row['text']}.** {row['note']}", folded_prose("Its comparisons", prose_table(heads, cells))]
     return "\n\n".join(parts)
 
 
@@ -234,8 +234,7 @@ def _claim(row: Mapping[str, Any], verdict: Verdict) -> str:
     """Show a claim: the paper's words, our reading, and every comparison."""
     letters = "abcdefgh"[: len(verdict.groups)] if len(verdict.groups) > 1 else ""
     of_best = " of the best group" if letters else ""
-    parts = [f"#### {row['text']}", f"{_mark(row['verdict'])}: {_count(verdict.decisive)}{of_best}."]
-    parts.append(f'> "{row["quote"]}" ({row["section"]})')
+    parts = [f'> "{row["quote"]}" ({row["section"]})']
     parts += [f"We read it as: {row['reading']}"] if row["reading"] else []
     parts += [f"One of the groups {', '.join(letters)} is enough."] if letters else []
     groups = (
@@ -248,7 +247,14 @@ def _claim(row: Mapping[str, Any], verdict: Verdict) -> str:
         by_other = f"`{other['metric']}` {table_effect(other)}: {_as_claimed(other)}"
         rows.append([group + in_words(each), table_effect(each), _as_claimed(each), by_other])
     heads = ["comparison", "difference (95 % interval)", "as claimed?", "by the other measure"]
-    return "\n\n".join([*parts, folded_prose(f"Its {many} comparison{'s' * (many > 1)}", prose_table(heads, rows))])
+    summary = f"The paper's words, and {many} comparison{'s' * (many > 1)}"
+    return "\n\n".join(
+        [
+            f"#### {row['text']}",
+            f"{_mark(row['verdict'])}: {_count(verdict.decisive)}{of_best}.",
+            folded_prose(summary, "\n\n".join([*parts, prose_table(heads, rows)])),
+        ]
+    )
 
 
 def _mark(verdict: str) -> str:

@@ -30,6 +30,7 @@ from fedtide_lab.paper.page import TEXTS
 from fedtide_lab.paper.reproduce import claims_rows, in_words
 from fedtide_lab.prose import (
     fill_prose,
+    folded_prose,
     gain_words,
     key_words,
     packaged_prose,
@@ -120,12 +121,7 @@ def write_worlds_page(
     """Write the page of a survey beside its figure. store: the folder of the results, with findings.md if any."""
     runs = [result for curves in results.values() for seeds in curves.values() for result in seeds.values()]
     columns = {name: head for name, head in _DESCRIBED.items() if name in survey.columns}
-    described = {
-        (each.world.name, schedule): _described(list(curve.values()))
-        for each in found
-        for schedule in _SHOWN
-        if (curve := results[each.world.name].get(schedule))
-    }
+    described = _described_worlds(found, results)
     changes = {each.world.name: world_changes(each.world, survey.claims, results) for each in found}
     changes = {name: made for name, made in changes.items() if made}
     titles = {each.world.name: each.world.title for each in found}
@@ -158,14 +154,26 @@ def write_worlds_page(
         "curves": ", ".join(CURVES),
         "comparisons": "\n\n".join(map(_comparisons, found)),
     }
-    told: dict[str, Any] = {
-        f"{world} {schedule} {name}": cells[name] for (world, schedule), cells in described.items() for name in columns
-    }
-    for world, made in changes.items():
-        told |= {f"{world} change {name}": each.paired for name, each in made.items() if each is not None}
-    values |= more | prose_findings(store, told | _counts(found, survey) | more, ("in short", "reasons"))
+    values |= more | prose_findings(store, survey_values(found, results, survey) | more, ("in short", "reasons"))
     template = f"{survey.name}/page.md"
     write_prose_page(page, fill_prose(packaged_prose(template), values, template), survey.name)
+
+
+def survey_values(found: Sequence[Decided], results: FigureResults, survey: Survey) -> dict[str, Any]:
+    """Return what findings may name: `WORLD SCHEDULE COLUMN`, `WORLD gain A over B`, `WORLD change A over B`, and counts."""
+    told: dict[str, Any] = {
+        f"{world} {schedule} {name}": cells[name]
+        for (world, schedule), cells in _described_worlds(found, results).items()
+        for name in survey.columns
+    }
+    for each in found:
+        world = each.world.name
+        for name, made in world_changes(each.world, survey.claims, results).items():
+            told |= {} if made is None else {f"{world} change {name}": made.paired}
+        for finding in (finding for verdict in each.verdicts for finding in verdict.findings):
+            if (gain := finding.at(CONFIDENCE)) is not None:
+                told[f"{world} gain {finding.check.better} over {finding.check.worse}"] = gain
+    return told | _counts(found, survey)
 
 
 def world_changes(
@@ -232,6 +240,16 @@ def change_cell(made: Change | None) -> str:
     return f"**{words}**{'' if made.is_unpaired else ' †'}"
 
 
+def _described_worlds(found: Sequence[Decided], results: FigureResults) -> dict[tuple[str, str], dict[str, str]]:
+    """Return what every world is like under some schedules."""
+    return {
+        (each.world.name, schedule): _described(list(curve.values()))
+        for each in found
+        for schedule in _SHOWN
+        if (curve := results[each.world.name].get(schedule))
+    }
+
+
 def _described(runs: Sequence[RunResult]) -> dict[str, str]:
     def flat(name: str) -> Any:
         return np.concatenate([getattr(run.uploads, name) for run in runs])
@@ -271,4 +289,4 @@ def _comparisons(each: Decided) -> str:
     made = prose_table(
         ["comparison", "mean accuracy", "at the end"], [[words, *cells] for words, cells in rows.items()]
     )
-    return f"### {each.world.title}\n\n{made}"
+    return f"### {each.world.title}\n\n{folded_prose(f'Its {len(rows)} comparisons', made)}"

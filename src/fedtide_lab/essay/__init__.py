@@ -1,0 +1,1 @@
+"""One page over all of the laboratory: which claims survive, and what to deploy."""
