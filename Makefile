@@ -61,14 +61,18 @@ docs: $(VENV)/.docs
 sanitize: $(VENV)/.test
 	PYTHON=$(abspath $(BIN)/python) bash native/sanitize.sh
 
-# The wheel as others get it: built apart from the sources, installed where nothing else is, and used from another folder.
+# What others get: the source archive, and the wheel built from it; both checked, and the wheel installed where nothing else is and used
+# from another folder.
 WHEEL := build/wheel-test
 wheel:
 	rm -rf $(WHEEL)
-	$(PYTHON) -m venv $(WHEEL)/env
-	$(WHEEL)/env/bin/python -m pip wheel --quiet --no-deps --config-settings build-dir=$(WHEEL)/cmake --wheel-dir $(WHEEL)/dist .
+	$(PYTHON) -m venv $(WHEEL)/tools
+	$(WHEEL)/tools/bin/python -m pip install --quiet build twine
+	$(WHEEL)/tools/bin/python -m build --outdir $(WHEEL)/dist .
+	$(WHEEL)/tools/bin/python -m twine check --strict $(WHEEL)/dist/*
 
 wheel-test: wheel
+	$(PYTHON) -m venv $(WHEEL)/env
 	$(WHEEL)/env/bin/python -m pip install --quiet $(WHEEL)/dist/*.whl
 	bash .ci/tiny $(abspath $(WHEEL)/env/bin/python)
 

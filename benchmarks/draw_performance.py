@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STORED, FIGURE = ROOT / "docs" / "results" / "performance" / "scale.json", ROOT / "docs" / "figures" / "scale.png"
 PANELS = (  # field, name of the panel, axis, what one unit of the axis is
     ("build_seconds", "building", "seconds", 1.0),
-    ("seconds_per_aggregation", "an aggregation", "ms besides training", 1e-3),
+    ("seconds_per_aggregation", "an aggregation", "ms without training", 1e-3),
     ("peak_mb", "memory at its largest", "MB", 1.0),
     ("bytes_per_aggregation", "run folder", "kB per aggregation", 1e3),
 )

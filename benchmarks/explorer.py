@@ -19,11 +19,13 @@ WIDTH, SCALE = 1000, 2  # the page's width in px, and pixels of the picture per 
 AT, SPAN = 10, "12"  # the aggregation in view, and how many are shown around it
 KEYS = {"timeline.horizon": 15.0, "fleet.num_devices": 20, "policy.limit": 5, "radio.num_symbols": 190_000}
 # What the picture leaves out, and the panel that it ends with
-HIDDEN = "header, .tools, .numbers, .folder, .facts, .lead, .now, .moments, .notes"
+HIDDEN = ".tools, .origin, details, .facts, .now, #measures, .exports, #moments li:nth-child(n+9)"
 LAST = "Airtime, symbols"
 # Returns where the picture ends
 PREPARE = """
-for (const each of document.querySelectorAll(arguments[0])) each.style.display = "none";
+const sheet = new CSSStyleSheet();
+sheet.replaceSync(`${arguments[0]} { display: none !important; }`);
+document.adoptedStyleSheets = [sheet];
 const span = [...document.querySelectorAll("select")].find((each) => each.querySelector(`option[value="${arguments[1]}"]`));
 if (span) { span.value = arguments[1]; span.dispatchEvent(new Event("input")); span.dispatchEvent(new Event("change")); }
 const last = [...document.querySelectorAll("h3")].filter((each) => each.textContent === arguments[2]).pop();

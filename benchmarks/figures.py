@@ -1,7 +1,6 @@
-"""The figures of README, docs/radio.md and docs/theory.md from what is stored: nothing is run. `make figures` makes all others, too.
+"""The figures of docs/radio.md and docs/theory.md from what is stored: nothing is run. `make figures` makes all others, too.
 
-The demo is the run of `fedtide run` in results/paper; docs/results/theory holds what these three commands wrote to theory.json,
-to six digits:
+docs/results/theory holds what these three commands wrote to theory.json, to six digits:
 fedtide theory sweep=all --out least-squares
 fedtide theory task=softmax data=mnist num_samples=200 batch_size=50 sweep=all --out mnist
 fedtide theory step_share=15 num_ticks=300 --out broken
@@ -16,14 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide import config
 from fedtide.plot.figure import figure_sheet, figure_style, name_panel, save_figure
-from fedtide.plot.run import _draw_scores, describe_run
 from fedtide.plot.style import COLOURS
 from fedtide.radio.modem import Gap, Shannon, achieved_capacity
 from fedtide.radio.nr import NewRadio
-from fedtide.studies.spec import spec_run_name
-from fedtide.studies.store import Store
 from fedtide.types import Floats
 from fedtide_lab.theory.bound import BoundCurve, Constants
 from fedtide_lab.theory.command import Report, TheoryRow, _draw_theory
@@ -33,17 +28,6 @@ from fedtide_lab.theory.sweeps import Point
 ROOT = Path(__file__).resolve().parent.parent
 _DASHES = ("-", "--", "-.", (0, (2.8, 1.4)))
 FIGURES, RESULTS = ROOT / "docs" / "figures", ROOT / "docs" / "results"
-
-
-def draw_demo() -> None:
-    """Draw the default experiment; all its aggregations are evaluated, and as many devices upload in each."""
-    experiment = config.experiment({})
-    result = Store(ROOT / "results" / "paper").load(spec_run_name(experiment))
-    time, uploads = result.column("time"), experiment.policy.limit
-    assert result.totals["uploads"] == uploads * len(time)
-    bits = np.diff(result.column("bits"), prepend=0.0) / uploads
-    scores = {name: result.column(name).tolist() for name in ("time", "test_accuracy", "test_loss")}
-    _draw_scores(FIGURES / "demo.png", scores, time.tolist(), bits.tolist(), describe_run(experiment), True)
 
 
 def draw_modems() -> None:
@@ -135,7 +119,6 @@ def _point(tree: dict[str, Any]) -> Point:
 
 
 def main() -> None:
-    draw_demo()
     draw_modems()
     for name, bounds in (("least-squares", "bound-least-squares"), ("mnist", "bound-mnist"), ("broken", "broken")):
         report = read_report(RESULTS / "theory" / f"{name}.json")

@@ -22,6 +22,7 @@ html_theme = "furo"
 html_title = "fedtide"
 html_static_path = ["site/static"]
 html_css_files = ["site.css"]
+html_sourcelink_suffix = ""  # notebooks are downloaded from there
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#00588a", "color-brand-content": "#00588a"},
     "dark_css_variables": {"color-brand-primary": "#56b4e9", "color-brand-content": "#56b4e9"},
@@ -39,4 +40,4 @@ napoleon_google_docstring = False
 napoleon_use_rtype = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
+autodoc_typehints_description_target = "documented_params"

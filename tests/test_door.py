@@ -431,7 +431,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "no workers": (compared_with(workers=0), "workers=0"),
     "no store": (compared_with(store=3), "store=3 names no folder"),
     "an axis that is none": (studied_with(axes={"policy.limt": [1]}), "did you mean policy.limit"),
-    "axes that are none": (studied_with(axes=["policy.limit"]), "axes=.* is no mapping"),
+    "axes that are none": (studied_with(axes=["policy.limit"]), "axes=.* is not a mapping"),
     "an axis of one value": (studied_with(axes={"policy.limit": 3}), "policy.limit"),
     "variants that are none": (studied_with(variants={"a": 3}), "variants.a"),
     "a base that is none": (studied_with(base=3), "3 is not an experiment"),

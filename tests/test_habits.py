@@ -54,6 +54,7 @@ def test_the_version_stands_in_one_place():
     assert PROJECT["tool"]["scikit-build"]["metadata"]["version"]["input"] == "src/fedtide/__init__.py"
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert cited["version"] == fedtide.__version__
+    assert f'version = "{fedtide.__version__}"' in (ROOT / "packaging" / "conda" / "meta.yaml").read_text()
     assert cited["references"][0]["url"] == project["urls"]["Paper"]
     notes = re.findall(
         r"^## (\S+) \((unreleased|\d{4}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
@@ -76,3 +77,14 @@ def test_the_version_tells_kernel_and_path(monkeypatch, wanted, words):
     if wanted:
         monkeypatch.setenv("FEDTIDE_ISA", wanted)
     assert words in _version_line()
+
+
+def test_the_papers_references_and_figures_are_there():
+    text, known = (ROOT / "paper" / "paper.md").read_text(), (ROOT / "paper" / "paper.bib").read_text()
+    assert set(re.findall(r"@(\w+)", text.partition("# Summary")[2])) == set(re.findall(r"^@\w+\{(\w+),", known, re.M))
+    assert all((ROOT / "paper" / path).exists() for path in re.findall(r"\]\(([^)]+\.png)\)", text))
+    gain = re.search(
+        r"\*\*\+(\d\.\d+) \(95 % interval \+(\d\.\d+) to \+(\d\.\d+), 5 seeds\)", (ROOT / "README.md").read_text()
+    )
+    assert gain is not None
+    assert all(number in text for number in gain.groups())

@@ -151,9 +151,13 @@ INIT = "class mine(Momentum):\n    def init(self, model):\n        {init}\n"
 BAD = [
     ("not a mapping", LATER.format(bad="[1, 2]"), "gave a list for memory: give a mapping"),
     ("None", LATER.format(bad="None"), "gave a NoneType for memory"),
-    ("objects", LATER.format(bad="{'v': np.array([object()]), 'n': n}"), r"memory\['v'\] is .*no array of numbers"),
-    ("words", LATER.format(bad="{'v': 'abc', 'n': n}"), r"memory\['v'\] is 'abc', which is no array of numbers"),
-    ("unequal lengths", LATER.format(bad="{'v': [[1], [2, 3]], 'n': n}"), r"memory\['v'\] is .*no array of numbers"),
+    ("objects", LATER.format(bad="{'v': np.array([object()]), 'n': n}"), r"memory\['v'\] is .*not an array of numbers"),
+    ("words", LATER.format(bad="{'v': 'abc', 'n': n}"), r"memory\['v'\] is 'abc', which is not an array of numbers"),
+    (
+        "unequal lengths",
+        LATER.format(bad="{'v': [[1], [2, 3]], 'n': n}"),
+        r"memory\['v'\] is .*not an array of numbers",
+    ),
     (
         "NaN",
         LATER.format(bad="{'v': np.array([0, np.nan, 0]), 'n': n}"),
@@ -207,7 +211,7 @@ def test_bad_memory_is_one_line_and_what_was_saved_is_good(tmp_path: Path, answe
         ("return None", r"\(.*mine\.py:4\): init gave a NoneType for memory"),
         ("return {'v': np.full(2, np.nan)}", r"\(.*mine\.py:4\): init: memory\['v'\] holds nan"),
         ("return {3: np.zeros(2)}", "the name 3"),
-        ("return {'v': {}}", "no array of numbers"),
+        ("return {'v': {}}", "not an array of numbers"),
     ],
 )
 def test_a_bad_init(tmp_path: Path, init: str, message: str) -> None:

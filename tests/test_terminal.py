@@ -49,7 +49,7 @@ def place(tmp_path_factory) -> Path:
 
 # A command, and what stands in its lines whole at every width.
 COMMANDS = {
-    "show r": ("final test accuracy", "kept share r/d, mean", "not reached", "instruction path", "1.00 ┤", "0.10 ┤"),
+    "show r": ("final test accuracy", "kept share r/d, mean", "not reached", "samples wasted", "1.00 ┤", "0.10 ┤"),
     "plan e.yaml --ticks 3": ("label variance proved minimal", "ages of scheduled devices", "variance", "granted"),
     "study show s.yaml -s res": ("scheduler=proposed", "seeds", "mean", "verdict"),
     "study show s.yaml -s res -m time_to_0.99": ("not reached", "scheduler=proposed"),

@@ -108,7 +108,7 @@ def test_ours_of_other_kinds_are_found_good(kind: str) -> None:
 def test_a_kind_that_is_none() -> None:
     with pytest.raises(FedtideError, match="is not a kind of part"):
         testing.check(dice, "schedular")
-    with pytest.raises(FedtideError, match=r"say check\(part, kind\)"):
+    with pytest.raises(FedtideError, match=r"use check\(part, kind\)"):
         testing.check(lambda x: x)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import html
 import inspect
 import io
+import os
 import re
 import shlex
 import subprocess
@@ -56,8 +58,28 @@ def setup(app: Any) -> dict[str, Any]:
     app.connect("build-finished", write_examples)
     app.connect("autodoc-process-docstring", _rewrite_docstring, priority=400)  # before napoleon, which reads sections
     app.connect("autodoc-process-signature", _rewrite_signature)
+    app.connect("html-page-context", _add_notebook_links)
+    app.connect("object-description-transform", _drop_any, priority=900)  # after autodoc has added the types
     app.add_html_math_renderer("mathml", (_visit_math, None), (_visit_math_block, None))
     return {"parallel_read_safe": True}
+
+
+def _drop_any(app: Any, domain: str, kind: str, content: Any) -> None:
+    """Leave out a return type that says nothing."""
+    for field in content.findall(nodes.field):
+        if [part.astext() for part in field] == ["Return type", "Any"]:
+            field.parent.remove(field)
+
+
+def _add_notebook_links(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Offer a notebook as a file and, if FEDTIDE_NOTEBOOKS is the address of their folder at a hosted service, there."""
+    folder, _, name = page.rpartition("/")
+    if folder == "notebooks":
+        links = f'<a class="notebook-link" href="../_sources/{page}.ipynb" download>Download the notebook</a>'
+        if hosted := os.environ.get("FEDTIDE_NOTEBOOKS"):
+            address = html.escape(f"{hosted.rstrip('/')}/{name}.ipynb")
+            links = f'<a class="notebook-link" href="{address}">Run in the browser</a> {links}'
+        context["body"] = context["body"].replace("</h1>", f"</h1>\n<p>{links}</p>", 1)
 
 
 def _visit_math(translator: Any, node: nodes.math) -> None:
@@ -310,7 +332,8 @@ def _parameter_section(text: str, parameters: list[str]) -> list[str]:
     section = ["", "Parameters", "----------"] * bool(told)
     for name, about in told:
         sentence = about.strip().rstrip(".;,")
-        section += [name, f"    {sentence[:1].upper()}{sentence[1:]}."]
+        for each in re.sub(r" \([^)]*\)", "", name).split(", "):
+            section += [each, f"    {sentence[:1].upper()}{sentence[1:]}."]
     return [*"\n".join(kept).splitlines(), *section, ""]
 
 

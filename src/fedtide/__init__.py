@@ -50,7 +50,7 @@ if _TYPE_CHECKING:
         Work,
     )
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 __all__ = [
     "Advice",
     "Candidates",

@@ -55,7 +55,7 @@ def _unpack(vector: Vector) -> Payload:
 
 @dataclass
 class Scaffold:
-    """Control variates around the native trainer, or another of ours; goes with policy.aggregator=scaffold.
+    """Control variates around a built-in trainer; requires policy.aggregator=scaffold.
 
     Memory: S c_k [d], which goes on with what arrived. A proximal term is a part of the gradient; steps are those of plain SGD,
     since of others K eta_l does not tell the mean gradient.
@@ -63,22 +63,24 @@ class Scaffold:
 
     takes_work: ClassVar[bool] = True
     task: Task
-    inner: Annotated[str, arg("who trains, one of fedtide's own", part="trainer")] = "native"
-    inner_args: Annotated[dict[str, Any] | None, arg("its arguments, if they are not given with its name")] = None
+    inner: Annotated[str, arg("the inner trainer, one of fedtide's own", part="trainer")] = "native"
+    inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner trainer, unless given with its name")] = (
+        None
+    )
     scale: Annotated[
         float | None,
-        arg("S: control variates travel times S; not given: learning rate times steps over alpha", gt=0),
+        arg("S: control variates are sent times S; default: learning rate times steps over alpha", gt=0),
     ] = None
     damping: Annotated[
         float | None,
-        arg(
-            "alpha: how far c_k goes to the mean gradient at once; not given: 1, or 0.1 with a noisy codec", gt=0, le=1
-        ),
+        arg("alpha: step of c_k towards the mean gradient; default: 1, or 0.1 with a noisy codec", gt=0, le=1),
     ] = None
-    learning_rate: Annotated[float, arg("at the start, for S", key="learning.learning_rate", gt=0)] = 0.01
-    num_train: Annotated[int | None, arg("samples of all, for S; not given: 60,000", key="data.num_train")] = None
-    num_devices: Annotated[int, arg("N, for S", key="fleet.num_devices", ge=1, le=10**8)] = 40
-    codec: Annotated[str, arg("how it travels, for alpha", key="codec.name")] = "ideal"
+    learning_rate: Annotated[float, arg("initial learning rate, for S", key="learning.learning_rate", gt=0)] = 0.01
+    num_train: Annotated[int | None, arg("total number of samples, for S; default: 60,000", key="data.num_train")] = (
+        None
+    )
+    num_devices: Annotated[int, arg("N, number of devices, for S", key="fleet.num_devices", ge=1, le=10**8)] = 40
+    codec: Annotated[str, arg("the codec, for alpha", key="codec.name")] = "ideal"
 
     def __post_init__(self) -> None:
         """Make the inner trainer; raise if it cannot be one."""
@@ -200,7 +202,7 @@ class ControlVariates(Around):
 
 @dataclass(frozen=True)
 class Ef21(CodecAround):
-    """Send how an update differs from what the server has of the device; goes with policy.aggregator=ef21.
+    """Send the difference between an update and the server's copy of it; requires policy.aggregator=ef21.
 
     Memory: g_k [d] of each device. It goes on with what arrived, as the server's sum does. Packets are the inner codec's.
     """
@@ -226,7 +228,7 @@ class Ef21Sum:
     Memory: G [d] in float64, summed one device after the other.
     """
 
-    rate: Annotated[float, arg("how far the server goes along the mean of all devices", gt=0)] = 1.0
+    rate: Annotated[float, arg("server step size along the mean of all devices", gt=0)] = 1.0
 
     def init(self, model: Vector, num_devices: int) -> Memory:
         """Return G = 0."""

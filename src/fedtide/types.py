@@ -84,12 +84,12 @@ class Dataset(NamedTuple):
     """A data set: training samples for the devices, test samples for the server."""
 
     name: str
-    train: Samples
-    test: Samples
-    num_labels: int
+    train: Samples  # training samples
+    test: Samples  # test samples
+    num_labels: int  # number of labels
     source: str  # where it came from, for the record
-    owners: Ints | None = None  # who each training sample belongs to by nature, 0, 1, ... [n]; None: nobody
-    held_out: Samples | None = None  # neither trained nor tested on: what schedulers that look ahead are told about
+    owners: Ints | None = None  # natural owner of each training sample, 0, 1, ... [n]; None: no owners
+    held_out: Samples | None = None  # samples for schedulers that look ahead, neither trained nor tested on
 
     def lent(self) -> Dataset:
         """Return the same with views that cannot be written to: what a user's part is given belongs to the run."""
@@ -109,21 +109,23 @@ class Tick(NamedTuple):
     """One aggregation of a timeline. Ticks count from 1; the model before tick t is version t."""
 
     index: int  # type: ignore[assignment]  # t; hides tuple.index
-    time: float  # simulated, in the unit of fleet.max_duration
+    time: float  # simulated time, in the unit of fleet.max_duration
     ready: Ints  # K(t), ascending device numbers [m]
     start: Ints  # s_k(t), the version each of them trained from [m]
-    # the version that each goes on with, t or t+1, and when it received it [m]; None: all with t+1, now
+    # the version that each continues with, t or t+1, and when it received it [m]; None: all with t+1, now
     received: tuple[Ints, Floats] | None = None
-    job: Ints | None = None  # the number of the training that each has finished, 1, 2, ... [m]; None: nobody asks
+    job: Ints | None = None  # the number of the training that each has finished, 1, 2, ... [m]; None: not needed
     # of a world that reacts:
-    landed: Ints | None = None  # whose uploads are in since the last tick, ascending; None: the server waits for them
-    fresh: npt.NDArray[np.bool_] | None = None  # who has finished since the last tick [m]; None: all of them
-    dropped: Floats | None = None  # device, job and speed of trainings that were given up since the last tick [n 3]
-    num_receivers: int | None = None  # models handed out since the last tick; None: one to everyone who is ready
-    speed: Floats | None = None  # at which each trained, in times its nominal frequency [m]; None: 1
+    landed: Ints | None = (
+        None  # devices whose uploads arrived since the last tick, ascending; None: the server waits for them
+    )
+    fresh: npt.NDArray[np.bool_] | None = None  # which of them finished since the last tick [m]; None: all
+    dropped: Floats | None = None  # device, job and speed of trainings that were aborted since the last tick [n 3]
+    num_receivers: int | None = None  # number of models sent out since the last tick; None: one per ready device
+    speed: Floats | None = None  # speed at which each trained, relative to its nominal frequency [m]; None: 1
     began: Floats | None = None  # when each received its model [m] ...
     ended: Floats | None = None  # ... and had its update [m]
-    battery: Floats | None = None  # what each has left, in J [m]; None: nobody has one
+    battery: Floats | None = None  # remaining energy in J [m]; None: no batteries
 
 
 @documented
@@ -131,10 +133,10 @@ class Clock(NamedTuple):
     """What a timeline knows about the devices: how many there are and how long each takes."""
 
     num_devices: int  # N
-    horizon: float  # simulated time in all
-    # (device [m], job [m], time [m]) -> how long each takes from receiving a model at that time until it is ready [m]
-    elapsed: Callable[..., Floats]  # and with speed [m], if it is not 1 for all
-    # (device [m], time [m]) -> when each is next there, at that time or later [m]; None: everyone is always there
+    horizon: float  # total simulated time
+    # (device [m], job [m], time [m]) -> time from receiving a model then until each is ready [m];
+    elapsed: Callable[..., Floats]  # also takes speed [m] if it is not 1 for all
+    # (device [m], time [m]) -> when each is next available, at that time or later [m]; None: always available
     next_available: Callable[[Ints, Floats], Floats] | None = None
     # as `elapsed`, without the time that a device is away; None: the same
     work: Callable[..., Floats] | None = None
@@ -144,8 +146,8 @@ class Clock(NamedTuple):
 class Signal(NamedTuple):
     """How strong the uplinks of some devices are at one tick."""
 
-    snr: Floats  # a number, not in dB [m], or in every resource block [m b]
-    estimated_snr: Floats  # what the server takes it for
+    snr: Floats  # SNR, linear and not in dB [m], or in every resource block [m b]
+    estimated_snr: Floats  # the server's estimate
 
 
 @documented
@@ -153,8 +155,8 @@ class Link(NamedTuple):
     """The uplinks of some devices at one tick. A packet of more bits than its link carries does not arrive."""
 
     capacity: Floats  # C_k in bit/symbol [m]
-    estimated_capacity: Floats  # what the server takes it for, which scheduler and allocation see [m]
-    signal: Signal | None = None  # what a modem made these of; None: a channel gave capacities
+    estimated_capacity: Floats  # the server's estimate, which scheduler and allocation see [m]
+    signal: Signal | None = None  # the SNRs that a modem made these of; None: the channel gave capacities
 
 
 def per_link(modem: Callable[[Floats], Any], snr: Floats) -> Floats:
@@ -174,11 +176,11 @@ def packet_error_chance(modem: Any, snr: Floats, estimated_snr: Floats, bits: Fl
 class UplinkView(NamedTuple):
     """What the uplinks of the candidates would carry in each of the b resource blocks, as the server estimates it."""
 
-    snr: Floats  # at nominal power, a number, not in dB [m b]
+    snr: Floats  # SNR at nominal power, linear and not in dB [m b]
     modem: Callable[[Floats], Floats]  # SNR -> bit/symbol
-    symbols: float  # of all blocks together; of several cells, each has so many
+    symbols: float  # total of all blocks; with several cells, of each cell
     symbol_rate: float  # symbols per unit of time; 0: not known
-    max_power: float  # times the nominal power
+    max_power: float  # largest power, relative to the nominal power
 
     def capacity(self, power: npt.ArrayLike = 1.0) -> Floats:
         """Return bit/symbol [m b] at a power, one for all, one each [m] or in each block [m b], in times the nominal power."""
@@ -214,29 +216,31 @@ class Shares(NamedTuple):
     """How the symbols of a tick are shared."""
 
     symbols: Floats  # n_k [r]
-    bits: Floats  # [r]
+    bits: Floats  # bits that these symbols may carry [r]
 
 
 @documented
 class Candidates(NamedTuple):
     """What a scheduler sees of the ready devices, one row each."""
 
-    num_devices: int  # N, of the whole fleet
-    device: Ints  # [m]
-    num_samples: Ints  # |S_k| [m]
-    label_counts: Ints  # b_k [m c]
+    num_devices: int  # N, size of the whole fleet
+    device: Ints  # device numbers [m]
+    num_samples: Ints  # |S_k|, number of samples [m]
+    label_counts: Ints  # b_k, samples per label [m c]
     age: Ints  # a_k(t) in ticks [m]
     missed: Ints  # ticks so far without an upload of this device [m]
     capacity: Floats  # C_k(t) in bit/symbol [m]
     update_sq_norm: Floats | None = None  # ||u_k||^2 [m], only for schedulers that need it
     tick: int = 0  # t, for schedulers that take turns
-    loss: Floats | None = None  # of the model each received, on its own samples [m], only for schedulers that need it
-    battery: Floats | None = None  # what is left, in J [m]; None: nobody has one
-    uplink: UplinkView | None = None  # what their links would carry at a power, by resource block; None: not known
+    loss: Floats | None = (
+        None  # loss of the received model on the device's own samples [m], only for schedulers that need it
+    )
+    battery: Floats | None = None  # remaining energy in J [m]; None: no batteries
+    uplink: UplinkView | None = None  # what the links would carry at a given power, by resource block; None: not known
     time: float = 0.0  # when the server acts
-    cell: Ints | None = None  # the cell that serves each [m]; None: there is one
-    # answers that the scheduler might give [s] -> held-out loss of the model that each would lead to [s], only for schedulers
-    # that need it; no server knows this before the uploads are in
+    cell: Ints | None = None  # the cell that serves each [m]; None: only one cell
+    # possible answers of the scheduler [s] -> held-out loss of the model that each would lead to [s], only for schedulers that
+    # need it; a real server cannot know this in advance
     outcome: Callable[[Sequence[Any]], Floats] | None = None
 
 
@@ -274,23 +278,23 @@ class LocalWork(NamedTuple):
 class Job(NamedTuple):
     """One local training: everything it depends on."""
 
-    device: int
-    version: int  # of the model it starts from; with the device, the address of its random draws
-    start: Vector  # [d]
-    learning_rate: float
+    device: int  # device number
+    version: int  # version of the model it starts from; with the device, the address of its random draws
+    start: Vector  # the model it starts from [d]
+    learning_rate: float  # learning rate of this job
     samples: Samples  # a table of samples ...
     indices: Ints  # ... and which of them the device holds, ascending [n]
     memory: Memory | None = None  # what the trainer keeps for this device; None for a trainer without memory
     correction: Vector | None = None  # added to the gradient of every step [d]; None: nothing
-    work: LocalWork | None = None  # what this one does; None: what the trainer's task says
+    work: LocalWork | None = None  # what this job does; None: as in the trainer's task
 
 
 @documented
 class Trained(NamedTuple):
     """What a trainer with memory returns: one row and one memory per job."""
 
-    updates: Vector  # [r d]
-    memory: list[Memory]  # [r]
+    updates: Vector  # u_k, one per job [r d]
+    memory: list[Memory]  # new memory, one per job [r]
 
 
 @documented
@@ -323,11 +327,11 @@ class Decision(NamedTuple):
 
     picked: Ints  # positions within the candidates [r]
     symbols: Floats  # n_k [r]
-    bits: Floats | None = None  # to be sent [r]; None: as many as the symbols carry
-    power: Floats | None = None  # in times the nominal power [r]; None: 1
+    bits: Floats | None = None  # bits to be sent [r]; None: as many as the symbols carry
+    power: Floats | None = None  # power, relative to the nominal power [r]; None: 1
     block: Ints | None = None  # resource block, from 0 [r]; None: over all of them
-    share: Floats | None = None  # of the band while sending [r], in all at most 1; None: by symbols
-    speed: Floats | None = None  # of the next training, in times the nominal frequency, at most 1 [r]; None: 1
+    share: Floats | None = None  # share of the band while sending [r], at most 1 in total; None: by symbols
+    speed: Floats | None = None  # speed of the next training, relative to the nominal frequency, at most 1 [r]; None: 1
     metrics: Mapping[str, float] = {}  # what else is worth recording of this choice, by name; finite numbers
 
 
@@ -338,12 +342,14 @@ class Grant(NamedTuple):
     picked: Ints  # positions within the candidates, ascending [r]
     symbols: Floats  # n_k [r]
     bits: Floats  # n_k C_k [r]
-    proved_minimal: bool | None = None
+    proved_minimal: bool | None = None  # is the label variance proved the smallest possible?
     memory: Memory | None = None  # what the scheduler remembers after it; None: it has no memory
     metrics: Mapping[str, float] = {}  # what the scheduler said of its choice, for the record
-    power: Floats | None = None  # at which each sends, in times the power that joules are counted for [r]; None: 1
-    silent: npt.NDArray[np.bool_] | None = None  # who sends nothing: in outage, or unable to pay [r]; None: nobody
-    rate: Floats | None = None  # at which each sends, in bit/symbol [r]; None: what its link carries at nominal power
+    power: Floats | None = None  # power of each, relative to the power that joules are counted for [r]; None: 1
+    silent: npt.NDArray[np.bool_] | None = (
+        None  # which of them send nothing, in outage or without energy [r]; None: none
+    )
+    rate: Floats | None = None  # rate of each in bit/symbol [r]; None: what its link carries at nominal power
     decision: Decision | None = None  # in the order of `picked`; None: the scheduler picked and the allocation shared
-    cell: Ints | None = None  # that each sends to [r]; None: there is one
-    interference: Floats | None = None  # I/N that each meets there [r]; None: there is one cell
+    cell: Ints | None = None  # the cell that each sends to [r]; None: only one cell
+    interference: Floats | None = None  # I/N that each meets there [r]; None: only one cell

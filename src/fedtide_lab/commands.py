@@ -80,6 +80,7 @@ def paper(
     failures: list[Outcome] = []
     if not draw_only and figures != ("claims",):
         failures = do_study_runs("paper", reproduce.reproduced_studies(names, seeds, shrunk), kept, **work)
+    say("reading and comparing the stored runs")
     results = reproduce.collect_reproduced(list(FIGURES), kept, shrunk, seeds or 0)
     decided, besides = reproduce.reproduced_verdicts(results), reproduce.reproduced_observations(results)
     if with_page and not force:
@@ -125,10 +126,10 @@ def _print_verdicts(rows: Sequence[dict[str, Any]], others: int, page: Path) -> 
     counts = Counter(row["verdict"] for row in rows)
     cells = [(escape(row["text"]), _coloured(row["verdict"], row["verdict"])) for row in rows]
     columns = (TableColumn("claim", wraps=True), TableColumn("verdict", wraps=True))
-    print_table(columns, cells, f"{len(rows)} claims of the paper")
-    told = ", ".join(f"{count} {_coloured(verdict, verdict)}" for verdict, count in counts.most_common())
-    out.print(f"\n{told}; {others} other findings.", highlight=False)
-    out.print(f"[dim]Differences and quotes: {escape(str(page))}, or --details.[/]", highlight=False)
+    told = ", ".join(f"{_coloured(verdict, verdict)} {count}" for verdict, count in counts.most_common())
+    out.print(f"{len(rows)} claims of the paper: {told}; {others} other findings.\n", highlight=False)
+    print_table(columns, cells)
+    out.print(f"\n[dim]Differences and quotes: {escape(str(page))}, or --details.[/]", highlight=False)
 
 
 def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
@@ -263,6 +264,7 @@ def _survey(
         known = {name for each in borrowed for name in each.names()}
         parts = [part._replace(runs=tuple(run for run in part.runs if run.name not in known)) for part in parts]
         failures = do_study_runs(survey.name, parts, kept, **work)
+    say("reading and comparing the stored runs")
     results = collect_worlds(every, kept, *borrowed, study=survey.study)
     found = page.decided_worlds(survey.worlds, results, survey.claims)
     if not found:
@@ -271,7 +273,7 @@ def _survey(
         )
     drawn = page.draw_worlds(found, to / "figures" / survey.name, style, survey.panels)
     page.write_worlds_page(to / f"{survey.name}.md", Path(f"figures/{survey.name}.png"), found, results, store, survey)
-    say(f"drawn: {', '.join(map(str, drawn))}")
+    say(f"drawn: {len(drawn)} files in {to / 'figures'}")
     say(f"written: {to / survey.name}.md")
     if as_json:
         print_json(page.world_rows(found, survey.called))
@@ -285,7 +287,7 @@ def chosen_worlds(names: Sequence[str], worlds: Sequence[_World], called: str = 
     known = {world.name: world for world in worlds}
     for name in names:
         if name not in known:
-            raise FedtideError(f"there is no {called} {name!r}; there are {', '.join(known)}")
+            raise FedtideError(f"{called} {name!r} is not known; choose from {', '.join(known)}")
     return [known[name] for name in names or known]
 
 
@@ -360,6 +362,7 @@ def league(
         entries = _tuned(wanted, kept, own, work)
         for stage, parts in ranking_studies(wanted, entries, kept):
             failures += do_study_runs(stage, parts, kept, **work)
+    say("reading and comparing the stored runs")
     ranked = ranking_benchmark(LEAGUE_WORLDS, kept, own)
     if not ranked:
         raise FedtideError(f"{store} holds no run of the league; leave out --draw-only, or name another --store")
@@ -371,7 +374,7 @@ def league(
     )
     links = [Path("figures/league.png"), Path("figures/league-curves.png")]
     page.write_league_page(to / "league.md", links, tables, runs, store)
-    say(f"drawn: {', '.join(map(str, drawn))}")
+    say(f"drawn: {len(drawn)} files in {to / 'figures'}")
     say(f"written: {to / 'league.md'}")
     if as_json:
         print_json(page.league_rows(tables))

@@ -226,9 +226,9 @@ def test_femnist_before_it_is_divided(tmp_path, inner):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"users": ["a"', "is damaged or not of LEAF"),
-        ("[1]", "is damaged or not of LEAF"),
-        ('{"users": ["a"], "user_data": {}}', "is damaged or not of LEAF"),
+        ('{"users": ["a"', "is damaged or not a LEAF file"),
+        ("[1]", "is damaged or not a LEAF file"),
+        ('{"users": ["a"], "user_data": {}}', "is damaged or not a LEAF file"),
         ('{"users": [], "user_data": {}}', "holds no samples"),
         (
             '{"users": ["a"], "user_data": {"a": {"x": [[1, 2]], "y": [1]}}}',
@@ -365,5 +365,5 @@ def test_a_pipe_among_the_files_is_refused(tmp_path, name, write):
         path.unlink()
         os.mkfifo(path)
     for read in (lambda: load(name, folder=tmp_path), lambda: fetched_folder_digest(name, tmp_path)):
-        with pytest.raises(DataError, match="is no file but a folder, a pipe or a device"):
+        with pytest.raises(DataError, match="is a folder, a pipe or a device, not a file"):
             read()

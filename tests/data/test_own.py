@@ -116,7 +116,7 @@ def test_bad_arrays(given, reason):
 
 
 def test_bad_files():
-    with pytest.raises(DataError, match=r"there is no file gone\.npz"):
+    with pytest.raises(DataError, match=r"file not found: gone\.npz"):
         load("npz", path=Path("gone.npz"))
     whole = Path(write(**arrays())).read_bytes()
     np.save("one.npy", BYTES)
@@ -190,7 +190,7 @@ def test_grey_and_coloured_pictures_together():
             lambda: Path("mine/test/dog/0.png").write_bytes(Path("mine/test/dog/0.png").read_bytes()[:60]),
             "as a picture",
         ),
-        (lambda: Path("mine/test/cow").mkdir(), "test has the label 'cow', which train has not: cat, dog"),
+        (lambda: Path("mine/test/cow").mkdir(), "test has the label 'cow', which train does not have: cat, dog"),
         (lambda: Path("mine/train").rename("mine/training"), "train is not there; lay the pictures out"),
     ],
 )
@@ -223,7 +223,7 @@ def test_a_pipe_among_pictures_is_refused(place):
     draw(Path("mine"))
     Path(place).unlink(missing_ok=True)
     os.mkfifo(place)
-    with pytest.raises(DataError, match=rf"{place} is no file but a folder, a pipe or a device: take it away"):
+    with pytest.raises(DataError, match=rf"{place} is a folder, a pipe or a device, not a file: remove it"):
         load("image_folder", path=Path("mine"))
 
 

@@ -149,7 +149,7 @@ def test_what_is_wrong_with_a_file(
 
 @pytest.mark.parametrize("part", [TraceDuration, TraceAvailability, FedScaleAvailability])
 def test_a_file_that_is_not_there(tmp_path: Path, part: Callable[[Path], Any]) -> None:
-    with pytest.raises(DataError, match=r"there is no trace .*none\.csv; give its path"):
+    with pytest.raises(DataError, match=r"trace file not found: .*none\.csv; give its path"):
         part(tmp_path / "none.csv")
     with pytest.raises(DataError, match=r"cannot be read \(Is a directory\)"):
         part(tmp_path)
@@ -223,12 +223,12 @@ def _one(**changed: Any) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (pickle.dumps(BEHAVIOUR)[:-40], r"damaged pickle, or none .*again"),
-        (b"", r"damaged pickle, or none"),
-        (b"hello", r"damaged pickle, or none"),
+        (pickle.dumps(BEHAVIOUR)[:-40], r"damaged pickle, or not a pickle .*again"),
+        (b"", r"damaged pickle, or not a pickle"),
+        (b"hello", r"damaged pickle, or not a pickle"),
         (pickle.dumps(Malicious()), r"asks for (posix|nt)\.system, which is refused"),
         (pickle.dumps({1: Malicious()}), r"asks for (posix|nt)\.system, which is refused"),
-        (b"\x80\x02r\xff\xff\xff\xff.", r"damaged pickle, or none"),
+        (b"\x80\x02r\xff\xff\xff\xff.", r"damaged pickle, or not a pickle"),
         (pickle.dumps([1, 2]), r"holds a list, not a mapping from clients to records; name FedScale's file"),
         (pickle.dumps({}), r"holds an empty dict"),
         (pickle.dumps({3: [1]}), r"client 3: input should be a valid dictionary"),

@@ -755,7 +755,6 @@ def test_the_commands_of_the_laboratory_are_listed():
     assert all(
         f"\n  {name} " in listed for name in ("run", "study", "paper", "worlds", "skies", "league", "oracle", "theory")
     )
-    assert "Exit codes" in listed
 
 
 @pytest.mark.parametrize(
@@ -765,7 +764,7 @@ def test_the_commands_of_the_laboratory_are_listed():
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("raise SystemExit(0)", "SystemExit: 0"),
         ("", "has no attribute 'own'"),
-        ("own = 3", "brought:own is no click.Command"),
+        ("own = 3", "brought:own is not a click command"),
     ],
 )
 def test_a_command_that_cannot_be_loaded_is_one_line_and_leaves_the_others(tmp_path, monkeypatch, text, says):

@@ -215,7 +215,7 @@ FOR_CAPACITY = [(answer.replace("device", "capacity"), says) for answer, says in
 NO_MEMORY = [
     ("None", "p.py:bad.*NoneType.*memory"),
     ("[np.zeros(3)]", "p.py:bad.*list.*memory"),
-    ("dict(t=None)", r"memory\['t'\] is None, which is no array of numbers"),
+    ("dict(t=None)", r"memory\['t'\] is None, which is not an array of numbers"),
     ("dict(t='words')", r"memory\['t'\] is 'words'"),
     ("dict(t=object())", r"memory\['t'\] is <object"),
     ("{'two words': np.zeros(3)}", "two words"),
@@ -228,7 +228,7 @@ CHANGED = [
     ("dict(memory, more=np.zeros(3))", r"memory\['more'\] is new"),
     ("{}", r"memory\['t'\] is gone"),
     ("dict(t=memory['t'] + np.inf)", r"memory\['t'\] holds inf"),
-    ("dict(t='x')", r"memory\['t'\] is 'x', which is no array of numbers"),
+    ("dict(t='x')", r"memory\['t'\] is 'x', which is not an array of numbers"),
 ]
 REMEMBERING = ("scheduler", "weighting", "aggregator", "codec", "trainer")
 

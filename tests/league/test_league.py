@@ -466,7 +466,7 @@ def test_a_whole_benchmark_by_the_command_line(
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["mars"], "there is no world 'mars'"), (["--draw-only"], "holds no run of the league")],
+    [(["mars"], "world 'mars' is not known"), (["--draw-only"], "holds no run of the league")],
     ids=["unknown world", "empty store"],
 )
 def test_bad_input_gets_one_line(tmp_path: Path, words: list[str], said: str) -> None:
@@ -540,10 +540,10 @@ def test_a_row_of_ones_own_is_tuned_and_ranked_with_the_others(
     ("text", "says"),
     [
         ("random: {title: x}", "is a method of the league already"),
-        ("mine: 3", "is no row of the league: give a title"),
+        ("mine: 3", "is not a row of the league: give a title"),
         ("mine: {title: x, change: {}}", "give a title, and any of changes, grid, settings"),
         ("mine: {title: x, grid: {policy.limit: 3}}", "grid is one key with a list of values"),
-        ("mine: {title: x, control: nobody}", "control=nobody is no method of the league"),
+        ("mine: {title: x, control: nobody}", "control=nobody is not a method of the league"),
         ("mine: {title: x, rates: 3}", "rates are a list of learning rates"),
         ("mine: {title: x, rates: [fast]}", "rates are a list of learning rates"),
         ("mine: {title: x, settings: [3]}", "settings are a list of keys"),

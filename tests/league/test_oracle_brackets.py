@@ -99,7 +99,7 @@ def test_the_command_draws_what_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["mars"], "there is no world 'mars'"),
+        (["mars"], "world 'mars' is not known"),
         (["--draw-only", "--store", "nothing-here"], "holds no run of the oracle"),
     ],
 )

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from fedtide import config
+from fedtide.errors import FedtideError
 from fedtide.pages.live import _server
 from fedtide.runs import RunFolder
 
@@ -43,9 +44,9 @@ def test_report_writes_one_file(made_run: Callable[..., Path], tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["{no}"], 4, "there is no"),
-        (["{empty}"], 4, "no run folder"),
-        (["{run}", "{empty}"], 4, "name runs only, or one study"),
+        (["{no}"], 4, "not found"),
+        (["{empty}"], 4, "neither a run folder"),
+        (["{run}", "{empty}"], 4, "name only runs, or one study"),
         (["{run}"] * 33, 2, "33 runs"),
         (["{run}", "-o", "{empty}"], 2, "is a folder"),
         (["{run}", "-o", "{no}/page.html"], 4, "cannot be written"),
@@ -277,6 +278,11 @@ def test_live_of_what_cannot_be_shown_is_refused(made_run: Callable[..., Path], 
     done = _live(tmp_path / "run")
     assert (done.returncode, done.stderr.count("\n")) == (4, 1)
     assert "rounds.jsonl is damaged" in done.stderr
+
+
+def test_a_port_in_use_is_named(made_run: Callable[..., Path]) -> None:
+    with _server([made_run()]) as first, pytest.raises(FedtideError, match=r"--port \d+ cannot be used .*another port"):
+        _server([made_run()], first.server_address[1])
 
 
 def test_a_study_is_followed_to_its_end(tmp_path: Path, browser: Any) -> None:

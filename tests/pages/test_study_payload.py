@@ -208,7 +208,7 @@ def test_a_folder_without_its_study(tmp_path) -> None:
 
 
 def test_nothing_to_show_says_what_to_do(tmp_path) -> None:
-    with pytest.raises(FedtideError, match="is no run folder and holds no results; name a run, or"):
+    with pytest.raises(FedtideError, match="is neither a run folder nor a folder of results; name a run, or"):
         study._folder_page(tmp_path)
     with pytest.raises(
         FedtideError, match=r"holds no run of 'proposed against random'; run it first: `fedtide study run"

@@ -152,7 +152,7 @@ def test_changes_are_counted_over_skies_and_arms(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["moon"], "there is no sky 'moon'; there are paper, paper-nr"),
+        (["moon"], "sky 'moon' is not known; choose from paper, paper-nr"),
         (["--draw-only", "--store", "nothing-here"], "holds no run of these skies"),
     ],
 )

@@ -138,7 +138,7 @@ def test_a_seed_means_the_same_durations_and_fading_in_two_worlds() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["moon"], "there is no world 'moon'; there are paper, fashion"),
+        (["moon"], "world 'moon' is not known; choose from paper, fashion"),
         (["--draw-only", "--store", "nothing-here"], "holds no run of these worlds"),
     ],
 )

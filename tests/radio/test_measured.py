@@ -135,9 +135,9 @@ def test_drives_refused_in_one_line(tmp_path: Path, text: str, more: dict[str, A
 
 @pytest.mark.parametrize("kind", [DriveTest, Mahimahi])
 def test_folders_and_archives_that_hold_nothing(tmp_path: Path, kind: Callable[..., Any]) -> None:
-    with pytest.raises(DataError, match=r"there is no .* in "):
+    with pytest.raises(DataError, match=r"no .* in "):
         kind(tmp_path)
-    with pytest.raises(DataError, match=r"there is no trace .*nowhere.csv; give its path"):
+    with pytest.raises(DataError, match=r"trace file not found: .*nowhere.csv; give its path"):
         kind(tmp_path / "nowhere.csv")
     broken = written(tmp_path / "broken.zip", "no archive")
     with pytest.raises(

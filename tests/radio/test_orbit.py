@@ -289,11 +289,11 @@ LEO = {
         ),
         (
             {"timeline.horizon": 0.3, "fleet.num_devices": 2, "policy.limit": 1},
-            "nobody is in sight up to timeline.horizon=0.3, and the first is at",
+            "no device is in sight up to timeline.horizon=0.3, and the first is at",
         ),
         (
             {"radio.coverage": {"name": "leo", "walker": "5: 40/5/1", "altitude_km": 500.0}},
-            "nobody is in sight up to timeline.horizon=35, and nobody ever will be; add",
+            "no device is in sight up to timeline.horizon=35, and none ever will be; add",
         ),
     ],
 )

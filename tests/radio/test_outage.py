@@ -120,11 +120,11 @@ def test_a_run_tells_of_what_it_lost(tmp_path: Path) -> None:
     for words in (
         f"updates lost +{lost}",
         "updates arrived",
-        "sent once more",
-        "picked and silent",
+        "retransmitted",
+        "stayed silent",
         "symbols granted",
         "symbols sent",
-        "symbols idle",
+        "symbols unused",
         "airtime sent",
         "joules",
     ):

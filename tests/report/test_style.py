@@ -117,11 +117,11 @@ def test_print_has_no_titles_and_letters_as_journals_want_them(name: str, curves
 def test_screen_is_the_default_and_others_are_named() -> None:
     with figure_style() as style:
         assert style.name == "screen"
-    with pytest.raises(FedtideError, match="no style 'acm'; use one of screen, ieee"):
+    with pytest.raises(FedtideError, match="style 'acm' is not known; use one of screen, ieee"):
         style_named("acm")
     for words in (["paper", "--style", "acm"], ["worlds", "--draw-only", "--style", "acm"]):
         done = CliRunner().invoke(app, words)
-        assert (done.exit_code, "no style 'acm'" in done.output) == (2, True)
+        assert (done.exit_code, "style 'acm' is not known" in done.output) == (2, True)
 
 
 def values(page: Any) -> np.ndarray:
@@ -277,3 +277,10 @@ def test_a_study_has_a_panel_for_each_setting(tmp_path: Path, monkeypatch: pytes
     assert {line.get_color() for line in panels[0].lines if line.get_label() in names} == {
         LINE_STYLES["proposed"].colour, LINE_STYLES["random"].colour
     }  # fmt: skip
+    plot.draw_study(made, results, tmp_path / "s", "test_accuracy", "time", "scheduler=random", "ieee")
+    figure = found[1]
+    assert figure.get_supylabel() == "cumulative mean gain in test accuracy over random"
+    figure.draw_without_rendering()
+    label = figure._supylabel.get_window_extent()
+    assert label.y0 >= 0  # one label for all panels: none is cut
+    assert label.y1 <= figure.bbox.height

@@ -433,7 +433,7 @@ def test_a_part_that_asks_for_what_nobody_knows_is_refused(here: Path, what: str
         ("mine.py:unclear", {}, "cannot be told from the names of its arguments: add --kind"),
         ("mine.py:again", {"kind": "channel"}, "kind='channel' cannot be judged"),
         ("radio.channel=mine.py:again", {}, "radio.channel='mine.py:again' is not a part of a method"),
-        ("os.path:join", {}, "no part"),
+        ("os.path:join", {}, "is not a part"),
         ("mine.py:again", {"worlds": ["papr"]}, "neither a scenario nor an experiment file; did you mean paper?"),
         ("mine.py:again", {"worlds": []}, "give at least one"),
         ("mine.py:again", {"budget": 3}, "tuning both sides and one pair in each world need"),
@@ -574,9 +574,9 @@ FORGERIES = [
     (_seed, "the judging seeds do not follow from the file"),
     (_world, "the world is another one"),
     (_grid, "against was not tuned as the rule says"),
-    (_missing, "against has not 2 tuning runs per setting"),
-    (_padding, "against has not 2 tuning runs per setting"),
-    (_unpaired, "against has not one number per judging seed"),
+    (_missing, "against does not have 2 tuning runs per setting"),
+    (_padding, "against does not have 2 tuning runs per setting"),
+    (_unpaired, "against does not have one number per judging seed"),
     (_file, "mine.py is not the file of the certificate"),
     (_extra_file, "mine.py is not the file of the certificate"),
     (_level, "no judge writes level=0.9"),
@@ -645,4 +645,4 @@ def test_the_command_line_tells_and_verifies(certified: Path) -> None:
     wrong = fedtide_judge("--verify", "wrong.json")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1)
     nothing = fedtide_judge()
-    assert (nothing.returncode, "there is nothing to judge" in nothing.stderr) == (2, True)
+    assert (nothing.returncode, "nothing to judge" in nothing.stderr) == (2, True)

@@ -154,7 +154,7 @@ def test_figures_say_so(two_paths, tmp_path, monkeypatch):
         plot.draw_study(study, by_label(study, store), tmp_path / "x", "test_accuracy", "time", against)
     mean, difference = (figure.legends[0] for figure in drawn)
     assert mean.get_title().get_text() == "1 of 3 seeds mixes instruction paths (avx2, avx512)"
-    assert [text.get_text() for text in difference.get_texts()] == [f"limit=2 (3)\n{NOTE}"]
+    assert [text.get_text() for text in difference.get_texts()] == [f"R=2 (3)\n{NOTE}"]
     figure = Figure("R", "t", "c", {}, {"limit=1": {}, "limit=2": {}}, settings=("i.i.d.",), against={"": "limit=1"})
     curves = {f"{label} | i.i.d.": runs for label, runs in by_label(study, store).items()}
     monkeypatch.setattr(draw, "save_figure", lambda figure, stem: drawn.append(figure) or [])

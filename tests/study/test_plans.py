@@ -162,5 +162,5 @@ def test_an_error_of_one_plan_names_it_and_keeps_its_exit_code(tmp_path: Path, m
     found = invoke("policy.scheduler=random,p.py:f")
     assert found.exit_code == 5
     assert "scheduler=p.py:f: " in found.stderr
-    with pytest.raises(FedtideError, match="no mapping"):
+    with pytest.raises(FedtideError, match="not a mapping"):
         fedtide.plans(BASE, axes=[1])  # type: ignore[arg-type]

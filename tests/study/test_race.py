@@ -176,8 +176,8 @@ def test_grids_and_lists_need_no_names() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"candidates": {}}, "names nobody"),
-        ({"candidates": 3}, "names nobody"),
+        ({"candidates": {}}, "has no candidates"),
+        ({"candidates": 3}, "has no candidates"),
         ({"candidates": {"one": GOOD, "same": GOOD}}, "'one' and 'same' are the same experiment"),
         ({"budget": "soon"}, "budget='soon' must be a number of runs"),
         ({"workers": 0}, "workers=0 must be a whole number"),
@@ -186,9 +186,9 @@ def test_grids_and_lists_need_no_names() -> None:
         ({"level": 1.5}, "level=1.5 must be between 0 and 0.5"),
         ({"confirm": -1}, "confirm=-1 must be"),
         ({"block": 0}, "block=0 must be"),
-        ({"against": "nobody"}, "against='nobody' is no candidate"),
+        ({"against": "nobody"}, "against='nobody' is not a candidate"),
         ({"seeds": 0}, "seeds=0 leaves nothing to run"),
-        ({"fidelities": [3]}, "the fidelity 3 is no mapping"),
+        ({"fidelities": [3]}, "the fidelity 3 is not a mapping"),
         ({"fidelities": [{"seeds": 9}]}, "seeds=9 of a fidelity must be"),
         ({"fidelities": [{"timeline.horizn": 1}]}, "timeline.horizn"),
         ({"metric": "speed"}, "metric 'speed' is not known"),

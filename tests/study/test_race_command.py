@@ -104,11 +104,11 @@ def test_what_is_interrupted_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ([], "Missing argument"),
         (SMALL, "a race needs two candidates or more"),
-        (["seed=1,2"], "say --seeds 20"),
+        (["seed=1,2"], "use --seeds 20"),
         (["nosuch.yaml"], "experiment file not found: nosuch.yaml"),
         ([str(ROOT / "examples" / "study.yaml"), "policy.limit=2,4"], "is a study file with axes"),
         ([*SMALL, RATES, "--budget", "soon"], "budget='soon' must be a number of runs"),
-        ([*SMALL, RATES, "--against", "nobody"], "against='nobody' is no candidate"),
+        ([*SMALL, RATES, "--against", "nobody"], "against='nobody' is not a candidate"),
         ([*SMALL, RATES, "--fidelity", "short"], "'short' is not key=value"),
         ([*SMALL, RATES, "--fidelity", "seeds=x"], "seeds='x' of a fidelity must be"),
         ([*SMALL, RATES, "--metric", "speed"], "metric 'speed' is not known"),

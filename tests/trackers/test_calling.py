@@ -196,8 +196,8 @@ def test_ones_own_file(session: Any, result: fedtide.Result, name: str, args: di
     ("wanted", "said"),
     [
         (["tensorbord"], "tracker='tensorbord' is not known; did you mean tensorboard?"),
-        ("tensorboard", "is no list"),
-        ({"name": "tensorboard"}, "is no list"),
+        ("tensorboard", "is not a list"),
+        ({"name": "tensorboard"}, "is not a list"),
         ([{"logdir": "x"}], "has no name"),
         ([{"name": "tensorboard", "logdirr": "x"}], "does not accept the arguments"),
         ([{"name": "tensorboard", "logdir": 3}], "logdir=3 cannot be"),

@@ -25,8 +25,8 @@ class MixHinge(AverageModels):
     """
 
     mixing: Annotated[float, arg("alpha: share of the device's model", gt=0, le=1)] = 0.4
-    slope: Annotated[float, arg("a: how fast the share falls beyond the window", ge=0)] = 1.0
-    window: Annotated[float, arg("b: age up to which the share stays whole", unit="ticks", ge=0)] = 4.0
+    slope: Annotated[float, arg("a: how fast the share decays beyond the window", ge=0)] = 1.0
+    window: Annotated[float, arg("b: age up to which the share does not decay", unit="ticks", ge=0)] = 4.0
 
     def finish(self, state: Memory, acc: Sums, model: Vector) -> tuple[Vector, Memory]:
         """Move towards the devices' average model."""
@@ -45,8 +45,8 @@ class DistanceMean:
     aggregation (2022).
     """
 
-    scale: Annotated[float, arg("lambda: how far the server goes", gt=0)] = 1.0
-    epsilon: Annotated[float, arg("what is added to the staleness; a fresh update counts scale / epsilon", gt=0)] = 1.0
+    scale: Annotated[float, arg("lambda: server step size", gt=0)] = 1.0
+    epsilon: Annotated[float, arg("added to the staleness, so a fresh update counts scale / epsilon", gt=0)] = 1.0
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the updates, the outrun ones scaled down."""
@@ -77,8 +77,8 @@ class Tiers:
     """
 
     only_global: ClassVar[str] = "keeps models of tiers, which a cloud average of edges does not reach"
-    tiers: Annotated[int, arg("M: how many tiers there are", ge=1, le=1000)] = 3
-    width: Annotated[int, arg("ages that make up a tier", unit="ticks", ge=1, le=10**7)] = 1
+    tiers: Annotated[int, arg("M: number of tiers", ge=1, le=1000)] = 3
+    width: Annotated[int, arg("number of ages per tier", unit="ticks", ge=1, le=10**7)] = 1
 
     def init(self, model: Vector) -> Memory:
         """Return the tiers' models [M d], and how often each was heard [M]."""
@@ -116,7 +116,7 @@ def zeros_per_device(called: str, num_devices: int, num_parameters: int, vectors
         raise FedtideError(
             f"policy.aggregator={called} keeps {what} of every device, fleet.num_devices={num_devices:,} times "
             f"{num_parameters:,} parameters in float32: {size / 1e9:,.3g} GB, more than the {MOST_MEMORY / 1e9:g} GB that a "
-            "part may remember; take fewer devices, a smaller model, or another aggregator"
+            "part may remember; use fewer devices, a smaller model, or another aggregator"
         )
     return np.zeros((num_devices, num_parameters), np.float32)
 
@@ -137,7 +137,7 @@ class _LastUpdates:
     only_global: ClassVar[str] = "keeps the last update of every device, and devices go from edge to edge"
     called: ClassVar[str]  # the aggregator's name
     memory: ClassVar[str]  # what its memory is called
-    server_rate: Annotated[float, arg("eta: how far the server goes")] = 1.0
+    server_rate: Annotated[float, arg("eta: server step size")] = 1.0
 
     def init(self, model: Vector, num_devices: int) -> Memory:
         """Return an update of zero for every device [N d]; raise if that is more than a part may remember."""
@@ -219,7 +219,7 @@ class AllClients(LastOfEveryone):
     called: ClassVar[str] = "ace"
     window: Annotated[
         int | None,
-        arg("ACED: aggregations after which an update no longer counts; not given: ACE", ge=1, le=10**9),
+        arg("ACED: number of aggregations after which an update no longer counts; default: ACE", ge=1, le=10**9),
     ] = None
 
     def init(self, model: Vector, num_devices: int) -> Memory:
@@ -267,12 +267,12 @@ class LearnedMixing:
     """
 
     only_global: ClassVar[str] = "keeps a direction of every device, and devices go from edge to edge"
-    mu: Annotated[float, arg("how much of a device's model the server takes", gt=0)] = 1.0
-    scale: Annotated[float, arg("lambda at first: the part of xi that falls with time and age", ge=0)] = 1.0
-    staleness: Annotated[float, arg("sigma at first: power of 1 + age", ge=0)] = 0.5
-    floor: Annotated[float, arg("iota at first: the part of xi that stays")] = 0.0
-    control_rate: Annotated[float, arg("how fast lambda, sigma and iota are learned; 0: they stay", ge=0)] = 0.1
-    learning_rate: Annotated[float, arg("eta of the devices", key="learning.learning_rate", gt=0)] = 0.01
+    mu: Annotated[float, arg("share of a device's model that the server takes", gt=0)] = 1.0
+    scale: Annotated[float, arg("initial lambda: the part of xi that decays with time and age", ge=0)] = 1.0
+    staleness: Annotated[float, arg("initial sigma: exponent of 1 + age", ge=0)] = 0.5
+    floor: Annotated[float, arg("initial iota: the constant part of xi")] = 0.0
+    control_rate: Annotated[float, arg("learning rate of lambda, sigma and iota; 0 keeps them constant", ge=0)] = 0.1
+    learning_rate: Annotated[float, arg("learning rate eta of the devices", key="learning.learning_rate", gt=0)] = 0.01
 
     def init(self, model: Vector, num_devices: int) -> Memory:
         """Return directions v_k [N d], slopes of alpha_k [N 3], lambda, sigma and iota of every device [N 3], and t = 0."""

@@ -64,10 +64,10 @@ class AverageModels(Average):
 
 @dataclass(frozen=True)
 class AverageDeltas(Average):
-    """theta(t+1) = theta(t) + server_rate sum_k w_k u_k: updates are added to the current model wherever they began."""
+    """theta(t+1) = theta(t) + server_rate sum_k w_k u_k: updates are added to the current model."""
 
     takes_sum: ClassVar[bool] = True
-    server_rate: Annotated[float, arg("how far the server goes along the average")] = 1.0
+    server_rate: Annotated[float, arg("server step size along the average")] = 1.0
 
     def start(self, state: Memory, model: Vector, cohort: Cohort) -> Sums:
         """Sum from the current model."""
@@ -82,7 +82,7 @@ class AverageDeltas(Average):
 class BufferedMean(AverageDeltas):
     """FedBuff: theta(t+1) = theta(t) + server_rate sum_k w_k (1 + a_k)^-staleness u_k."""
 
-    staleness: Annotated[float, arg("power of 1 + age that updates are scaled down with")] = 0.5
+    staleness: Annotated[float, arg("exponent of 1 + age by which updates are scaled down")] = 0.5
 
     @property
     def takes_sum(self) -> bool:  # type: ignore[override]
@@ -107,10 +107,10 @@ class Normalized(Average):
     2020).
     """
 
-    learning_rate: Annotated[float, arg("eta of the devices", key="learning.learning_rate", gt=0)] = 0.01
-    proximal: Annotated[float, arg("lambda of the devices", key="learning.proximal", ge=0)] = 0.0
-    momentum: Annotated[float, arg("of the devices' steps, as learning.trainer.momentum", ge=0, lt=1)] = 0.0
-    server_rate: Annotated[float, arg("how far the server goes along the average")] = 1.0
+    learning_rate: Annotated[float, arg("learning rate eta of the devices", key="learning.learning_rate", gt=0)] = 0.01
+    proximal: Annotated[float, arg("proximal weight lambda of the devices", key="learning.proximal", ge=0)] = 0.0
+    momentum: Annotated[float, arg("momentum of the devices' steps, as in learning.trainer.momentum", ge=0, lt=1)] = 0.0
+    server_rate: Annotated[float, arg("server step size along the average")] = 1.0
 
     def start(self, state: Memory, model: Vector, cohort: Cohort) -> Sums:
         """Sum from the current model, each update over the length of its way."""
@@ -147,7 +147,7 @@ class Mix(AverageModels):
     """
 
     mixing: Annotated[float, arg("share of the device's model")] = 0.4
-    staleness: Annotated[float, arg("power of 1 + age that the share falls with")] = 0.0
+    staleness: Annotated[float, arg("exponent of 1 + age by which the share decays")] = 0.0
 
     def finish(self, state: Memory, acc: Sums, model: Vector) -> tuple[Vector, Memory]:
         """Move towards the devices' average model."""

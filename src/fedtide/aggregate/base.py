@@ -181,8 +181,8 @@ def weighted_sum(weights: Floats, vectors: Vector | Floats, start: Vector | None
 _PREFIX: Final = "inner_"
 
 
-Inner = Annotated[str, arg("the aggregator inside, whose step counts", part="aggregator")]
-InnerArgs = Annotated[dict[str, Any] | None, arg("its arguments, if they are not given with its name")]
+Inner = Annotated[str, arg("the inner aggregator, which makes the step", part="aggregator")]
+InnerArgs = Annotated[dict[str, Any] | None, arg("arguments of the inner aggregator, unless given with its name")]
 
 
 class Around:

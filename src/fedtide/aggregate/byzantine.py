@@ -48,12 +48,17 @@ class LipschitzFilter:
     """
 
     only_global: ClassVar[str] = "keeps the last update of every device, and devices go from edge to edge"
-    quantile: Annotated[float, arg("of the coefficients, (N - f) / N with f false devices", gt=0, le=1)] = 2 / 3
-    decay: Annotated[float | None, arg("of e^(-decay age); 0: no dampening; not given: 1 / (1 + age)", ge=0)] = None
+    quantile: Annotated[
+        float, arg("quantile of the Lipschitz coefficients: (N - f) / N for f false devices", gt=0, le=1)
+    ] = 2 / 3
+    decay: Annotated[
+        float | None, arg("rate of the dampening e^(-decay age); 0: none; default: 1 / (1 + age)", ge=0)
+    ] = None
     compared: Annotated[
-        Literal["server", "own"], arg("server: with the server's last step; own: with the device's last update")
+        Literal["server", "own"],
+        arg("server: compared with the server's last step; own: with the device's last update"),
     ] = "server"
-    server_rate: Annotated[float, arg("eta: how far the server goes")] = 1.0
+    server_rate: Annotated[float, arg("eta: server step size")] = 1.0
 
     def init(self, model: Vector, num_devices: int) -> Memory:
         """Return the last update and start of every device [N d], K [N] (-1: none), and the server's last accepted step."""
@@ -130,7 +135,9 @@ class Buffers(Around):
     Yang, Li, BASGD: buffered asynchronous SGD for Byzantine learning (ICML 2021).
     """
 
-    buffers: Annotated[int, arg("B: more than twice the false devices", ge=1, le=10**5)] = 5
+    buffers: Annotated[
+        int, arg("B: number of buffers, more than twice the number of false devices", ge=1, le=10**5)
+    ] = 5
     inner: Inner = "median"
     inner_args: InnerArgs = None
 
@@ -181,7 +188,8 @@ class ServerGuard(AverageDeltas):
     needs: ClassVar[tuple[str, ...]] = ("server_update",)
     only_global: ClassVar[str] = "compares updates with one from the global model"
     bound: Annotated[
-        float, arg("lambda: how far an update may be from the server's, in lengths of the latter", gt=0)
+        float,
+        arg("lambda: largest distance of an update from the server's own, relative to the norm of the latter", gt=0),
     ] = 1.5
 
     def start(self, state: Memory, model: Vector, cohort: Cohort) -> Sums:
@@ -219,8 +227,8 @@ class Reputation:
     """
 
     only_global: ClassVar[str] = "keeps the last update of every device, and devices go from edge to edge"
-    least: Annotated[float, arg("score of a trusted device, in median scores", le=1)] = 0.2
-    server_rate: Annotated[float, arg("eta: how far the server goes along the mean")] = 1.0
+    least: Annotated[float, arg("score from which a device is trusted, relative to the median score", le=1)] = 0.2
+    server_rate: Annotated[float, arg("eta: server step size along the mean")] = 1.0
 
     def init(self, model: Vector, num_devices: int) -> Memory:
         """Return the direction of the last update of every device [N d], which are known [N], and their scores [N]."""

@@ -46,21 +46,23 @@ class Hierarchical(Around):
     """
 
     outermost: ClassVar[bool] = True
-    every: Annotated[int, arg("kappa: ticks from one cloud average to the next", unit="ticks", ge=1, le=10**9)] = 1
+    every: Annotated[int, arg("kappa: ticks between two cloud averages", unit="ticks", ge=1, le=10**9)] = 1
     edges: Annotated[
         int | None,
         arg(
-            "E: edge servers, each of as many neighbouring cells, or of as many devices if radio.coverage has no cells; not given: "
-            "one per cell",
+            "E: number of edge servers. Each has the same number of neighbouring cells, or of devices if radio.coverage has no "
+            "cells; default: one per cell",
             ge=1,
             le=10_000,
         ),
     ] = None
     inner: Inner = "average_models"
     inner_args: InnerArgs = None
-    coverage: Annotated[Callable[..., Any] | None, arg("whose cells they are", key="run.coverage")] = None
-    num_devices: Annotated[int, arg("N", key="fleet.num_devices", ge=1, le=10**8)] = 1
-    seed: Annotated[int, arg("deals devices out to edges where there are no cells", key="seed")] = 0
+    coverage: Annotated[Callable[..., Any] | None, arg("the coverage that defines the cells", key="run.coverage")] = (
+        None
+    )
+    num_devices: Annotated[int, arg("N, number of devices", key="fleet.num_devices", ge=1, le=10**8)] = 1
+    seed: Annotated[int, arg("assigns devices to edge servers if there are no cells", key="seed")] = 0
 
     def __post_init__(self) -> None:
         """Raise at once if there are no such edges, or the inner aggregator cannot be at one."""
@@ -72,7 +74,7 @@ class Hierarchical(Around):
             )
         if self.edges is not None and self.edges > (most := cells or self.num_devices):
             whose = f"the {most} cells of radio.coverage" if cells else f"fleet.num_devices={most}"
-            raise FedtideError(f"{given} is more than {whose}: some edge servers would have nobody; lower it")
+            raise FedtideError(f"{given} is more than {whose}: some edge servers would have no device; lower it")
         inside, around = self._inner, ""
         while inside is not None:
             inside = checks.unguarded_part(getattr(inside, "part", inside))

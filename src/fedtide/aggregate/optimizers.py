@@ -66,7 +66,7 @@ class ServerMomentum(Optimizer):
     """FedAvgM: m_t = beta m_{t-1} + Delta_t, theta(t+1) = theta(t) + eta m_t; momentum (beta) 0 and rate (eta) 1 are inner."""
 
     rate: Annotated[float, arg("eta: the server's learning rate", gt=0)] = 1.0
-    momentum: Annotated[float, arg("beta: what is kept of the last step", ge=0, lt=1)] = 0.9
+    momentum: Annotated[float, arg("beta: momentum", ge=0, lt=1)] = 0.9
     inner: Inner = "average_deltas"
     inner_args: InnerArgs = None
 
@@ -89,9 +89,9 @@ class ServerAdam(Optimizer):
     """
 
     rate: Annotated[float, arg("eta: the server's learning rate", gt=0)] = 0.01
-    beta1: Annotated[float, arg("memory of the mean step", ge=0, lt=1)] = 0.9
-    beta2: Annotated[float, arg("memory of the mean squared step", ge=0, lt=1)] = 0.99
-    tau: Annotated[float, arg("what the root is kept above", gt=0)] = 1e-3
+    beta1: Annotated[float, arg("beta_1: decay rate of the mean step", ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, arg("beta_2: decay rate of the mean squared step", ge=0, lt=1)] = 0.99
+    tau: Annotated[float, arg("added to the root to avoid division by zero", gt=0)] = 1e-3
     inner: Inner = "average_deltas"
     inner_args: InnerArgs = None
 
@@ -134,12 +134,12 @@ class DelayAdaptive(Optimizer):
     """
 
     rate: Annotated[float, arg("eta: the server's learning rate", gt=0)] = 0.01
-    beta1: Annotated[float, arg("memory of the mean step", ge=0, lt=1)] = 0.9
-    beta2: Annotated[float, arg("memory of the mean squared step", ge=0, lt=1)] = 0.99
-    epsilon: Annotated[float, arg("what the root is kept above", gt=0)] = 1e-8
-    threshold: Annotated[int, arg("tau_c: up to this age the rate stays whole", unit="ticks", ge=0, le=10**7)] = 1
+    beta1: Annotated[float, arg("beta_1: decay rate of the mean step", ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, arg("beta_2: decay rate of the mean squared step", ge=0, lt=1)] = 0.99
+    epsilon: Annotated[float, arg("added to the root to avoid division by zero", gt=0)] = 1e-8
+    threshold: Annotated[int, arg("tau_c: age up to which the rate is not reduced", unit="ticks", ge=0, le=10**7)] = 1
     bias_correction: Annotated[
-        bool, arg("correct the bias of the first means, as the authors' code; false: their paper")
+        bool, arg("correct the bias of the first means, as the authors' code does; false: as in their paper")
     ] = True
     inner: Inner = "average_deltas"
     inner_args: InnerArgs = None
@@ -180,11 +180,12 @@ class ProspectiveMomentum:
     """
 
     rate: Annotated[float, arg("eta: the server's learning rate", gt=0)] = 0.01
-    beta1: Annotated[float, arg("memory of the mean step", ge=0, lt=1)] = 0.6
-    beta2: Annotated[float, arg("memory of the mean squared step", ge=0, lt=1)] = 0.9
-    epsilon: Annotated[float, arg("what the root is kept above", gt=0)] = 1e-8
+    beta1: Annotated[float, arg("beta_1: decay rate of the mean step", ge=0, lt=1)] = 0.6
+    beta2: Annotated[float, arg("beta_2: decay rate of the mean squared step", ge=0, lt=1)] = 0.9
+    epsilon: Annotated[float, arg("added to the root to avoid division by zero", gt=0)] = 1e-8
     least: Annotated[
-        float, arg("of an update that leads elsewhere, relative to one that leads the same way", gt=0, le=1)
+        float,
+        arg("weight of an update that points away from the momentum, relative to one that agrees with it", gt=0, le=1),
     ] = 0.1
 
     def init(self, model: Vector) -> Memory:

@@ -28,7 +28,7 @@ class Median:
     Yin, Chen, Ramchandran, Bartlett, Byzantine-robust distributed learning: towards optimal statistical rates (ICML 2018).
     """
 
-    server_rate: Annotated[float, arg("eta: how far the server goes along the median")] = 1.0
+    server_rate: Annotated[float, arg("eta: server step size along the median")] = 1.0
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the median."""
@@ -42,8 +42,8 @@ class TrimmedMean:
     trim (beta) 0 is the plain mean; so is one of so few updates that floor(beta r) is 0. Of the same paper as the median.
     """
 
-    trim: Annotated[float, arg("beta: share that is cut off at either end", ge=0, lt=0.5)] = 0.2
-    server_rate: Annotated[float, arg("eta: how far the server goes along the mean")] = 1.0
+    trim: Annotated[float, arg("beta: share trimmed at either end", ge=0, lt=0.5)] = 0.2
+    server_rate: Annotated[float, arg("eta: server step size along the mean")] = 1.0
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the mean of what is left."""
@@ -66,9 +66,9 @@ class Krum:
     Blanchard, El Mhamdi, Guerraoui, Stainer, Machine learning with adversaries: Byzantine tolerant gradient descent (NIPS 2017).
     """
 
-    attackers: Annotated[int, arg("f: updates that may be anything", ge=0, le=10**8)] = 1
-    kept: Annotated[int | None, arg("m: updates that are averaged; null: all but f", ge=1, le=10**8)] = 1
-    server_rate: Annotated[float, arg("eta: how far the server goes along their mean")] = 1.0
+    attackers: Annotated[int, arg("f: number of updates that may be false", ge=0, le=10**8)] = 1
+    kept: Annotated[int | None, arg("m: number of updates averaged; null: all but f", ge=1, le=10**8)] = 1
+    server_rate: Annotated[float, arg("eta: server step size along their mean")] = 1.0
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the mean of the chosen."""
@@ -92,8 +92,8 @@ class ClippedMean:
     Sun, Kairouz, Suresh, McMahan, Can you really backdoor federated learning? (2019).
     """
 
-    max_norm: Annotated[float, arg("M: the longest that an update may be", gt=0)] = 1.0
-    server_rate: Annotated[float, arg("eta: how far the server goes along the mean")] = 1.0
+    max_norm: Annotated[float, arg("M: largest norm of an update", gt=0)] = 1.0
+    server_rate: Annotated[float, arg("eta: server step size along the mean")] = 1.0
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the updates, the long ones shortened."""
@@ -112,7 +112,7 @@ class MajorityVote:
     Bernstein, Zhao, Azizzadenesheli, Anandkumar, signSGD with majority vote is communication efficient and fault tolerant (2018).
     """
 
-    rate: Annotated[float, arg("how far every element moves", gt=0)] = 0.001
+    rate: Annotated[float, arg("step of every element", gt=0)] = 0.001
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Move every element the way the majority wants."""

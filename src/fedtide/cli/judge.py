@@ -26,27 +26,29 @@ if TYPE_CHECKING:
     "words", "[PART] [KEY=VALUE]...", "mine.py:Part, or parts by their keys: policy.scheduler=mine.py:Part.", nargs=-1
 )
 @click.option("--in", "worlds", default="paper", help="Worlds: scenarios or experiment files, separated by commas.")
-@click.option("--kind", help="Of the part, if the names of its arguments do not tell: scheduler, codec, ...")
+@click.option("--kind", help="Kind of the part (scheduler, codec, ...), if its arguments do not tell.")
 @click.option(
     "--against",
     multiple=True,
     help="Another part of the same kind, or KEY=VALUE. Default: the paper's choice. Repeatable.",
 )
-@click.option("--tune", multiple=True, help="KEY=V1,V2: a parameter of the part that is tuned, too. Repeatable.")
+@click.option("--tune", multiple=True, help="KEY=V1,V2: also tune this parameter of the part. Repeatable.")
 @metric_option
 @margin_option
-@click.option("--seeds", type=int, default=20, help="Seeds that judge, at most, in each world.")
-@click.option("--budget", default="10m", help="Time of one core in all, such as 90s, 10m, 1h, or a number of runs.")
-@click.option("--salt", default="", help="A text that changes all seeds: a referee's, which no author could know.")
+@click.option("--seeds", type=int, default=20, help="Maximum number of seeds per world.")
+@click.option("--budget", default="10m", help="Total core time, such as 90s, 10m or 1h, or a number of runs.")
+@click.option(
+    "--salt", default="", help="A text that changes all seeds. A referee chooses one that no author could know."
+)
 @click.option(
     "--allow", multiple=True, help="A dotted name that the source may use. The certificate names it. Repeatable."
 )
-@click.option("--whole", is_flag=True, help="Judge in the worlds as they are, not in short versions of them.")
+@click.option("--whole", is_flag=True, help="Use the full worlds instead of short versions.")
 @options.out_option("The certificate.", "to", default=Path("certificate.json"))
-@click.option("--store", "-s", type=options.PATH, help="Where runs are kept. Default: a folder beside the certificate.")
-@click.option("--workers", "-j", type=click.IntRange(1, 1000), default=options.CORES, help="Runs at a time.")
+@click.option("--store", "-s", type=options.PATH, help="Folder of the runs. Default: next to the certificate.")
+@click.option("--workers", "-j", type=click.IntRange(1, 1000), default=options.CORES, help="Number of parallel runs.")
 @click.option("--verify", type=options.PATH, help="Verify this certificate instead of judging.")
-@click.option("--runs", type=click.IntRange(0), default=3, help="With --verify: how many runs are repeated.")
+@click.option("--runs", type=click.IntRange(0), default=3, help="With --verify: number of runs to repeat.")
 @click.option("--all", "all_runs", is_flag=True, help="With --verify: repeat all runs.")
 @options.as_json
 def judge_command(
@@ -69,7 +71,7 @@ def judge_command(
         _verify(verify, None if all_runs else runs, given["workers"], as_json)
         return
     if not words:
-        raise FedtideError("there is nothing to judge: name a part, such as mine.py:Part; see `fedtide judge --help`")
+        raise FedtideError("nothing to judge: name a part, such as mine.py:Part; see `fedtide judge --help`")
     found = _judged(words, **given)
     if as_json:
         print_json({**found.as_json(), "certificate": str(given["to"])})

@@ -72,7 +72,7 @@ class Commands(Group):
         try:
             found = self.installed[cmd_name].load()
             if not isinstance(found, click.Command):
-                raise TypeError(f"{self.installed[cmd_name].value} is no click.Command")
+                raise TypeError(f"{self.installed[cmd_name].value} is not a click command")
         except (Exception, SystemExit) as error:
             return _broken(self.installed[cmd_name], error)
         return found
@@ -99,9 +99,7 @@ def _broken(point: EntryPoint, error: BaseException) -> click.Command:
     invoke_without_command=True,
     context_settings={"show_default": True, "max_content_width": 100},
     epilog="Start with `fedtide run` (the paper's default experiment), predict with `fedtide plan`, list the building blocks "
-    "with `fedtide parts`.\n\n"
-    "Exit codes: 0 done, 1 bug in fedtide, 2 bad input, 3 data unavailable, 4 unusable run folder, 5 training or your own "
-    "code failed, 6 machine limit (rights, space, memory), 130 interrupted, 143 terminated.",
+    "with `fedtide parts`.",
 )
 @click.option("--version", is_flag=True, help="Print the version, the kernel and its CPU instruction set, and exit.")
 def app(version: bool) -> None:

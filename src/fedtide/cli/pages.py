@@ -33,7 +33,7 @@ _store_option = click.option("--store", type=options.PATH, help="Folder of a stu
 @options.out_option("The file to write.", "to", default=Path("report.html"))
 @_store_option
 def report(paths: tuple[Path, ...], to: Path, store: Path | None) -> None:
-    """Write an interactive HTML page of one run, two runs, a study or advice: a single file that works offline.
+    """Write an interactive HTML page of one or more runs, of a study or of advice: a single file that works offline.
 
     fedtide report runs/mine -o report.html
     fedtide report runs/proposed runs/random -o both.html   compare two runs on the same clock
@@ -86,7 +86,7 @@ def _follow(paths: tuple[Path, ...], port: int, browser: bool, store: Path | Non
     from fedtide.pages.study import page_is_of_runs
     from fedtide.runs import run_folder_in_use
 
-    tell: Any = lambda address: _open(address, browser, "; Ctrl-C stops it")  # noqa: E731
+    tell: Any = lambda address: _open(address, browser, " (Ctrl-C stops it)")  # noqa: E731
     if not page_is_of_runs(paths):
         from fedtide.pages.study import follow_study
         from fedtide.studies.spec import read_study
@@ -109,7 +109,7 @@ def _follow(paths: tuple[Path, ...], port: int, browser: bool, store: Path | Non
                     f"continue it with `fedtide resume {path}`"
                 )
         if not told:
-            say("waiting for the first aggregation; Ctrl-C stops it")
+            say("waiting for the first aggregation (Ctrl-C stops it)")
         told = True
         time.sleep(1.0)
     serve_live(paths, port, tell)

@@ -112,9 +112,9 @@ def _typed(value: Any) -> str:
 
 def parameter_meaning(about: Mapping[str, Any]) -> str:
     """Say what a parameter means, with its unit and bounds."""
-    text = about["meaning"] + (f", in {about['unit']}" if about["unit"] else "")
-    bounds = ", ".join(f"{_SIGNS[name]} {value:g}" for name, value in about["bounds"].items())
-    return f"{text} ({bounds})" if bounds else text
+    bounds = (f"{_SIGNS[name]} {value:g}" for name, value in about["bounds"].items())
+    known = ", ".join([*[about["unit"]] * bool(about["unit"]), *bounds])
+    return f"{about['meaning']} ({known})" if known else about["meaning"]
 
 
 # ---- `fedtide parts`, as people read it

@@ -73,7 +73,7 @@ class Fates(NamedTuple):
         return Fates(*(count + len(some) for count, some in zip(self, more, strict=True)))
 
     def text(self, end: str) -> str:
-        """Say how many of the uploads were lost, silent or sent once more; nothing if none was."""
+        """Say how many of the uploads were lost, silent or retransmitted; nothing if none was."""
         found = [f"{count:,} {name}" for name, count in self._asdict().items() if count and name != "picked"]
         return f"{', '.join(found)} of {self.picked:,} uploads{end}" if found else ""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     required=True,
 )
 @click.option("--seeds", "-n", type=click.IntRange(1), default=20, help="Maximum number of seeds per candidate.")
-@click.option("--budget", help="At most so many runs (40), or so much time of one core (90s, 20m, 1.5h).")
+@click.option("--budget", help="Maximum number of runs (40), or total core time (90s, 20m, 1.5h).")
 @metric_option
 @margin_option
 @click.option("--against", help="Candidate that the winner is compared with on fresh seeds (default: the first one).")
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     "fidelities",
     metavar="KEY=VALUE,...",
     multiple=True,
-    help="Cheaper runs to begin with, as timeline.horizon=2.5,seeds=6; several: one after another.",
+    help="Cheaper runs to start with, such as timeline.horizon=2.5,seeds=6. Repeatable, in this order.",
 )
 @click.option("--confirm", type=click.IntRange(0), default=5, help="Number of fresh seeds for the winner's comparison.")
 @options.store_option()
@@ -84,7 +84,7 @@ def _candidates(words: Sequence[str]) -> Study:
 
     single, axes = config.split_axes(words)
     if "seed" in axes:
-        raise FedtideError("seed is no difference between candidates: all run on the same seeds; say --seeds 20")
+        raise FedtideError("seed cannot distinguish candidates, since all run on the same seeds; use --seeds 20")
     base = single[0] if len(single) == 1 and "=" not in single[0] else config.read_words(single)
     study = given_study(base, axes or None, None, None, "race", 1)
     if len(study.labels) < 2:

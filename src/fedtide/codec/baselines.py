@@ -139,9 +139,9 @@ class Qsgd(NativeCodec):
     (1000, True)
     """
 
-    num_levels: Annotated[int | None, arg("s at most; not given: what the budget carries", ge=1, le=_MOST_LEVELS)] = (
-        None
-    )
+    num_levels: Annotated[
+        int | None, arg("largest number of levels s; default: as many as the budget carries", ge=1, le=_MOST_LEVELS)
+    ] = None
 
     code = 4
     _most_level = 2 * _MOST_LEVELS
@@ -197,7 +197,7 @@ class Sign:
     the run (if scaled), where it begins (if r < d), and r bits: 1 for negative.
     """
 
-    scaled: Annotated[bool, arg("send the mean magnitude along; False: the server reads -1 and 1")] = True
+    scaled: Annotated[bool, arg("also send the mean magnitude; false: the server uses -1 and 1")] = True
 
     code = 5
 
@@ -267,9 +267,11 @@ class CodecAround:
 
     wrapper: ClassVar[str]  # its own name
 
-    inner: Annotated[str, arg("the codec C", part="codec")] = "top_k"
-    inner_args: Annotated[dict[str, Any] | None, arg("its arguments, if they are not given with its name")] = None
-    num_levels: Annotated[int, arg("nu, if C has it", key="codec.num_levels", ge=1, le=32_767)] = 4
+    inner: Annotated[str, arg("the inner codec C", part="codec")] = "top_k"
+    inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner codec, unless given with its name")] = None
+    num_levels: Annotated[
+        int, arg("number of quantisation levels nu, if C has them", key="codec.num_levels", ge=1, le=32_767)
+    ] = 4
     element_bits: Annotated[int | None, arg("bits per kept element, if C has it", key="codec.element_bits", le=64)] = (
         None
     )

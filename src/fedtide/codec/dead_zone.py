@@ -35,7 +35,7 @@ def _least_bits(num_parameters: int) -> float:
 
 @dataclass(frozen=True)
 class DeadZone(NativeCodec):
-    """Every element is quantised with one step, the finest that the budget allows, and entropy coded.
+    """Quantise every element with the finest step that the budget allows, and entropy-code the result.
 
     32 bits for each element are enough to send it exactly. If even the coarsest step does not fit (many elements of equal
     size), a random half of the elements is left out, and again until it does; nothing is sent if not even zeros fit.

@@ -96,7 +96,7 @@ class SparseQuantized(NativeCodec):
     50
     """
 
-    num_levels: Annotated[int, arg("nu, quantisation levels", key="codec.num_levels", ge=1, le=32_767)] = 4
+    num_levels: Annotated[int, arg("nu, number of quantisation levels", key="codec.num_levels", ge=1, le=32_767)] = 4
     element_bits: Annotated[int | None, arg("bits per kept element", key="codec.element_bits", ge=1, le=64)] = None
     whole_bits: Annotated[
         bool, arg("count log2 C(d, r) as the authors' released code does: rounded up at every element, so r is smaller")

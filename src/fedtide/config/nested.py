@@ -69,7 +69,9 @@ def nest(tree: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(inner, str) and any(".".join(groups[:above]) in PART_KEYS for above in range(depth + 1)):
                 inner = {"name": inner}
             if not isinstance(inner, Mapping):
-                raise FedtideError(f"{key} goes below {group}={shown(inner)}, which is no group; give one of the two")
+                raise FedtideError(
+                    f"{key} is inside {group}={shown(inner)}, which is not a group; give only one of the two"
+                )
             here[group] = here = dict(inner)
         if leaf in here:
             raise FedtideError(f"{key} is given twice, with a dot and inside its group; keep one")

@@ -30,12 +30,10 @@ _BROKEN: Final = (OSError, ValueError, EOFError, KeyError, NotImplementedError, 
 
 def npz(
     path: Annotated[
-        Path, arg("the archive: x_train, y_train, x_test, y_test and, if samples belong to somebody, owners")
+        Path, arg("the archive, with x_train, y_train, x_test, y_test and, if samples have owners, owners")
     ],
-    channels: Annotated[
-        Channels, arg("which axis of the images they are, if that is not plain: first or last")
-    ] = "auto",
-    num_labels: Annotated[int | None, arg("labels in all; none: one more than the largest", ge=1, le=256)] = None,
+    channels: Annotated[Channels, arg("position of the channel axis if it is ambiguous: first or last")] = "auto",
+    num_labels: Annotated[int | None, arg("number of labels; default: one more than the largest", ge=1, le=256)] = None,
     num_train: NumTrain = None,
     num_test: NumTest = None,
 ) -> Dataset:
@@ -52,7 +50,7 @@ def npz(
 def _arrays(path: Path) -> dict[str, Any]:
     remedy = "write it with np.savez(path, x_train=..., y_train=..., x_test=..., y_test=...)"
     if not path.is_file():
-        raise DataError(f"npz: there is no file {path}; {remedy}, or correct data.name.path")
+        raise DataError(f"npz: file not found: {path}; {remedy}, or correct data.name.path")
     try:
         with zipfile.ZipFile(path) as archive:
             require_memory(
@@ -77,11 +75,11 @@ _FORMATS: Final = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
 
 
 def image_folder(
-    path: Annotated[Path, arg("the folder: train/LABEL/*.png or *.jpg, and test/LABEL/...")],
+    path: Annotated[Path, arg("the folder, with train/LABEL/*.png or *.jpg, and test/LABEL/...")],
     num_train: NumTrain = None,
     num_test: NumTest = None,
 ) -> Dataset:
-    """Your own pictures, of one size, in a folder for each label: train/LABEL/*.png or *.jpg, and test/LABEL likewise.
+    """Your own pictures of one size, one folder per label: train/LABEL/*.png or *.jpg, and test/LABEL likewise.
 
     Labels are numbered in the order of their names; pictures are taken from the labels in turn. Grey or in colour, as the
     first picture is; normalised by mean and deviation of the training pictures, channel by channel.
@@ -89,7 +87,7 @@ def image_folder(
     folder = path.expanduser()
     labels = _label_folders(folder / "train")
     if unknown := [name for name in _label_folders(folder / "test") if name not in labels]:
-        raise DataError(f"{folder}/test has the label {unknown[0]!r}, which train has not: {', '.join(labels)}")
+        raise DataError(f"{folder}/test has the label {unknown[0]!r}, which train does not have: {', '.join(labels)}")
     places = {part: _pictures(folder / part, labels) for part in ("train", "test")}
     with _opened(places["train"][0][0]) as picture:
         mode, size = "L" if picture.mode in _GREY else "RGB", picture.size
@@ -160,7 +158,7 @@ def _opened(place: Path) -> Iterator[Any]:
             yield picture
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
         raise DataError(
-            f"{place} cannot be read as a picture ({fault_message(error)}): replace it or take it away"
+            f"{place} cannot be read as a picture ({fault_message(error)}): replace or remove it"
         ) from error
 
 

@@ -22,11 +22,11 @@ Items = TypeVar("Items", list[str], npt.NDArray[Any])
 Channels: TypeAlias = Literal["auto", "first", "last"]
 MOST_CHANNELS: Final = 4  # if their axis is to be guessed
 
-Folder = Annotated[Path | None, arg("where its official files lie", key="data.folder")]
-NumTrain = Annotated[int | None, arg("use only the first so many", key="data.num_train")]
-NumTest = Annotated[int | None, arg("use only the first so many", key="data.num_test")]
-Tell = Annotated[Say, arg("told what is fetched", key="run.say")]
-WithImages = Annotated[bool, arg("false: labels are enough, where they are at hand", key="run.images")]
+Folder = Annotated[Path | None, arg("folder with the official files", key="data.folder")]
+NumTrain = Annotated[int | None, arg("use only this many samples from the start", key="data.num_train")]
+NumTest = Annotated[int | None, arg("use only this many samples from the start", key="data.num_test")]
+Tell = Annotated[Say, arg("called with a message about each download", key="run.say")]
+WithImages = Annotated[bool, arg("false: load only the labels, where possible", key="run.images")]
 
 
 def check_data_range(name: str, value: float, least: float, most: float = math.inf) -> None:

@@ -97,7 +97,7 @@ def archive_members(path: Path, names: Collection[str]) -> dict[str, Raw]:
 def regular_fetched_file(path: Path) -> Path:
     """Return a path as it is; raise if something lies there that is no file: a pipe would be waited for without end."""
     if path.exists() and not path.is_file():
-        raise DataError(f"{path} is no file but a folder, a pipe or a device: take it away")
+        raise DataError(f"{path} is a folder, a pipe or a device, not a file: remove it")
     return path
 
 

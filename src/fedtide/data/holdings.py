@@ -168,7 +168,7 @@ def refuse_random_partition(held: Holdings, again: Any, label: str) -> None:
     other = again if hasattr(again, "__getitem__") else [*itertools.islice(again, len(some))]
     if len(other) < len(some) or not all(np.array_equal(held[k], np.sort(other[k])) for k in some):
         raise TrainingError(
-            f"{label} deals otherwise when it is called again with the same arguments: draw only by address, "
+            f"{label} gives another result when it is called again with the same arguments: draw only by address, "
             "fedtide.rng.stream(seed, ...)"
         )
 

@@ -103,7 +103,7 @@ def mnist(
     say: Tell = say_fetching,
     images: WithImages = True,
 ) -> Dataset:
-    """Handwritten digits: 60,000 training and 10,000 test images, from a folder or wherever they can be had."""
+    """Handwritten digits: 60,000 training and 10,000 test images, from a folder, the cache or a download."""
     return first_samples(_load_idx(MNIST, 0.1307, 0.3081, folder, say, images), num_train, num_test)
 
 
@@ -114,7 +114,7 @@ def fashion_mnist(
     say: Tell = say_fetching,
     images: WithImages = True,
 ) -> Dataset:
-    """Pictures of clothes, ten kinds of them, in the place of digits: as many as MNIST has, and of the same size.
+    """Pictures of ten kinds of clothes, as many as in MNIST and of the same size.
 
     Images float32 [n 1 28 28] as (pixel/255 - 0.2860)/0.3530, labels uint8 [n].
     """
@@ -207,9 +207,16 @@ _WriterRows: TypeAlias = tuple[Bytes, Bytes, Any]  # images [n 28 28], labels [n
 
 
 def femnist(
-    folder: Annotated[Path | None, arg("where LEAF's JSON files lie: its data/femnist/data", key="data.folder")] = None,
+    folder: Annotated[
+        Path | None, arg("folder with LEAF's JSON files (its data/femnist/data)", key="data.folder")
+    ] = None,
     test_share: Annotated[
-        float, arg("of each writer's samples, the last ones, for the test; only of all_data_*.json", gt=0, lt=1)
+        float,
+        arg(
+            "share of each writer's samples held out for the test (the last ones); applies to all_data_*.json only",
+            gt=0,
+            lt=1,
+        ),
     ] = 0.1,
     num_train: NumTrain = None,
     num_test: NumTest = None,
@@ -266,5 +273,5 @@ def _writers(path: Path) -> Iterator[tuple[Bytes, Bytes, str]]:
                 yield pixels, np.array(writer.y, np.uint8), name
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
-            f"{path} is damaged or not of LEAF ({fault_text(error)}); run LEAF's preprocess.sh again"
+            f"{path} is damaged or not a LEAF file ({fault_text(error)}); run LEAF's preprocess.sh again"
         ) from error

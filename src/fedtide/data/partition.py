@@ -44,7 +44,7 @@ def shards(
     labels: LabelArray,
     num_devices: int,
     seed: int,
-    num_shards: Annotated[int, arg("label shards in all", le=10**8, key="data.num_shards")] = 200,
+    num_shards: Annotated[int, arg("total number of label shards", le=10**8, key="data.num_shards")] = 200,
     size_spread: SizeSpread = 0.0,
 ) -> Flat:
     """Sort by label, cut into equal shards, deal out whole shards at random: floor(num_shards/N) to each device.
@@ -64,7 +64,9 @@ def dirichlet(
     labels: LabelArray,
     num_devices: int,
     seed: int,
-    concentration: Annotated[float, arg("smaller is more skewed", key="data.concentration")],
+    concentration: Annotated[
+        float, arg("concentration of the Dirichlet distribution: smaller is more skewed", key="data.concentration")
+    ],
     size_spread: SizeSpread = 0.0,
 ) -> Flat:
     """Give each device its own label proportions p_k ~ Dir(concentration, ..., concentration), and floor(n/N) samples.
@@ -86,7 +88,7 @@ def slow_labels(
     slow_share: Annotated[float, arg("share of the devices that are slow", gt=0, lt=1)] = 0.25,
     label_share: Annotated[float, arg("share of the labels that only they have", gt=0, lt=1)] = 0.25,
 ) -> Flat:
-    """Give the slowest devices, a quarter of all, a quarter of the labels, which nobody else has (shares are rounded up).
+    """Give the slowest quarter of the devices a quarter of the labels, which no others have (shares are rounded up).
 
     duration: T_k [N]. Section III of the paper: highly non-i.i.d. data, unique data at slow devices. The labels are drawn
     by the seed. The slow devices' samples and the others' are each sorted by label and cut into equal parts, one per
@@ -128,10 +130,12 @@ def speed_sizes(
     seed: int,
     duration: Durations,
     size_spread: SizeSpread = 0.0,
-    correlation: Annotated[float, arg("of size and duration; positive: slow devices hold more", ge=-1, le=1)] = 0.8,
-    concentration: Annotated[float | None, arg("of Dirichlet labels; not given: i.i.d.", gt=0)] = None,
+    correlation: Annotated[
+        float, arg("correlation of size and duration; positive: slow devices hold more", ge=-1, le=1)
+    ] = 0.8,
+    concentration: Annotated[float | None, arg("concentration of Dirichlet labels; default: i.i.d.", gt=0)] = None,
 ) -> Flat:
-    """Tie how much a device holds to how slow it is, by a Gaussian copula; labels i.i.d. or Dirichlet.
+    """Correlate the amount of data with the speed of a device by a Gaussian copula; labels i.i.d. or Dirichlet.
 
     duration: T_k [N]. log |S_k| is size_spread (correlation z_k + sqrt(1 - correlation^2) e_k) plus a constant, with z_k the
     normal score of T_k's rank (devices that are equally slow share one) and e_k the normal numbers of the seed, from which
@@ -154,7 +158,7 @@ def speed_sizes(
 
 
 def natural(dataset: Dataset, num_devices: int, seed: int) -> Flat:
-    """Give each device the samples of one owner, as the data set says; which owners, if there are more, by the seed."""
+    """Give each device the samples of one owner of the data set; if there are more owners, the seed chooses."""
     if dataset.owners is None:
         raise FedtideError(
             f"data.partition=natural: the data set {dataset.name!r} does not say who its samples belong to; use iid or shards"

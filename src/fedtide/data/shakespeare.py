@@ -120,11 +120,15 @@ _NUM_TEST: Final = 10_000  # windows, unless another number is asked for: a recu
 
 def shakespeare(
     folder: Folder = None,
-    num_train: Annotated[int | None, arg("training windows, evenly over the roles (all)", key="data.num_train")] = None,
-    num_test: Annotated[int | None, arg("test windows, evenly over the roles (10000)", key="data.num_test")] = None,
-    window: Annotated[int, arg("characters that are shown", ge=1, le=10_000)] = 80,
-    stride: Annotated[int, arg("characters from one window of a role to its next", ge=1, le=10**8)] = 10,
-    min_chars: Annotated[int, arg("characters from which a role counts", ge=1, le=10**8)] = 1000,
+    num_train: Annotated[
+        int | None, arg("number of training windows, spread evenly over the roles (all)", key="data.num_train")
+    ] = None,
+    num_test: Annotated[
+        int | None, arg("number of test windows, spread evenly over the roles (10000)", key="data.num_test")
+    ] = None,
+    window: Annotated[int, arg("length of a window in characters", ge=1, le=10_000)] = 80,
+    stride: Annotated[int, arg("distance between consecutive windows of a role in characters", ge=1, le=10**8)] = 10,
+    min_chars: Annotated[int, arg("shortest role that is used, in characters", ge=1, le=10**8)] = 1000,
     say: Tell = say_fetching,
     images: WithImages = True,
 ) -> Dataset:

@@ -34,11 +34,15 @@ _GET: Final = (
 
 def speech_commands(
     folder: Folder = None,
-    num_train: Annotated[int | None, arg("use only so many, from the words in turn", key="data.num_train")] = None,
-    num_test: Annotated[int | None, arg("use only so many, from the words in turn", key="data.num_test")] = None,
+    num_train: Annotated[
+        int | None, arg("use only this many samples, taken from the words in turn", key="data.num_train")
+    ] = None,
+    num_test: Annotated[
+        int | None, arg("use only this many samples, taken from the words in turn", key="data.num_test")
+    ] = None,
     images: WithImages = True,
 ) -> Dataset:
-    """Spoken words of a second, 35 in version 0.02, as log-mel spectrograms; owners are the speakers; data.partition=natural.
+    """One-second spoken words, 35 in version 0.02, as log-mel spectrograms; owners are the speakers; data.partition=natural.
 
     From the unpacked archive, checked by its structure. Those of testing_list.txt are the test, those of neither list
     the training set. Images float32 [n 1 40 98]: 40 mel bands from 20 Hz to 8 kHz, 98 frames of 25 ms every 10 ms, the

@@ -57,11 +57,11 @@ def synthetic(
 
 
 def synthetic_shapes(
-    seed: Annotated[int, arg("names the drawing", key="seed")] = 0,
+    seed: Annotated[int, arg("seed of the images", key="seed")] = 0,
     num_train: Annotated[int | None, arg("training images (2000)", key="data.num_train")] = 2000,
     num_test: Annotated[int | None, arg("test images (500)", key="data.num_test")] = 500,
 ) -> Dataset:
-    """Images of ten made-up shapes, drawn from the seed: learnable, not trivial, and quick to make."""
+    """Images of ten made-up shapes, drawn from the seed: learnable, not trivial and fast to make."""
     return synthetic(seed, 2000 if num_train is None else num_train, 500 if num_test is None else num_test)
 
 

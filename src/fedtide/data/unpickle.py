@@ -33,7 +33,7 @@ def read_pickle(data: bytes | bytearray) -> Any:
     except DataError as error:
         raise DataError(f"the pickle {error}, which is refused: {again}") from error
     except Exception as error:  # a damaged pickle can raise nearly anything
-        raise DataError(f"damaged pickle, or none ({fault_text(error)[:100]}); {again}") from error
+        raise DataError(f"damaged pickle, or not a pickle ({fault_text(error)[:100]}); {again}") from error
 
 
 # Stand-ins. Text of Python 2 stands for bytes.

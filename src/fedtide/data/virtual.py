@@ -24,8 +24,10 @@ from fedtide.extension import native
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Floats, Ints
 
-SizeSpread = Annotated[float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")]
-Each = Annotated[int, arg("samples that a device holds, with size_spread on average", ge=1, le=10**8)]
+SizeSpread = Annotated[
+    float, arg("sigma of log-normal sizes; 0: all devices hold the same amount", key="data.size_spread")
+]
+Each = Annotated[int, arg("samples per device (the mean, if size_spread > 0)", ge=1, le=10**8)]
 
 # (seed, device [m], size [m]) -> how many samples of each label that there is each device holds [m p]; rows sum to size
 Drawn: TypeAlias = Callable[[int, Ints, Ints], Ints]
@@ -140,7 +142,7 @@ def _fitted(counts: Ints, room: Ints) -> Ints:
 def virtual_iid(
     dataset: Dataset, num_devices: int, seed: int, samples_per_device: Each = 20, size_spread: SizeSpread = 0.0
 ) -> Shared:
-    """Give each device samples at random, which others may hold too: any number of devices, computed when asked for."""
+    """Give each device random samples, which others may hold too; computed on demand for any number of devices."""
     _, weights = np.unique(dataset.train.labels, return_counts=True)
     drawn = partial(_labels_from_urn, math.inf, np.cumsum(weights, dtype=np.float64))
     return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
@@ -150,11 +152,11 @@ def virtual_labels(
     dataset: Dataset,
     num_devices: int,
     seed: int,
-    labels_per_device: Annotated[int, arg("different labels that a device holds", ge=1, le=256)] = 2,
+    labels_per_device: Annotated[int, arg("number of different labels per device", ge=1, le=256)] = 2,
     samples_per_device: Each = 20,
     size_spread: SizeSpread = 0.0,
 ) -> Shared:
-    """Give each device samples of a few labels, which others may hold too: any number of devices, computed when asked for."""
+    """Give each device samples of a few labels, which others may hold too; computed on demand for any number of devices."""
     count = len(np.unique(dataset.train.labels))
     check_data_range("labels_per_device", labels_per_device, 1, count)
     drawn = partial(_few_labels, labels_per_device, count)
@@ -165,7 +167,10 @@ def virtual_dirichlet(
     dataset: Dataset,
     num_devices: int,
     seed: int,
-    concentration: Annotated[float, arg("smaller is more skewed", gt=0, key="data.concentration")],
+    concentration: Annotated[
+        float,
+        arg("concentration of the Dirichlet distribution: smaller is more skewed", gt=0, key="data.concentration"),
+    ],
     samples_per_device: Each = 20,
     size_spread: SizeSpread = 0.0,
 ) -> Shared:

@@ -41,7 +41,7 @@ def make_credentials(folder: Path, hosts: Sequence[str], num_nodes: int, days: i
         try:
             authority.issue_cert(host)
         except ValueError as error:  # of idna
-            raise FedtideError(f"--host {host[:80]!r} is no name or address of a host ({error})") from None
+            raise FedtideError(f"--host {host[:80]!r} is not a host name or address ({error})") from None
     superlink = authority.issue_cert(*hosts, not_after=until)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder = folder.absolute()

@@ -164,7 +164,7 @@ class RecordedDevices:
         """Return when the model was there, and what was handed out by then."""
         period, times = self.periods[info.tick.index - 1], self.system.model_timestamps
         if period.done is None or not isinstance(times, RecordedTimes):
-            raise ValueError("it does not say when its model was there")
+            raise ValueError("it does not say when its model arrived")
         times.append(period.done)
         tick = info.tick._replace(fresh=self._fresh, num_receivers=period.receivers)
         return state, info._replace(tick=tick, done=period.done)

@@ -60,7 +60,7 @@ def run_thin_nodes(door: Door, nodes: Sequence[tuple[Mapping[str, Any], Path | N
     ended: queue.SimpleQueue[str] = queue.SimpleQueue()
     # Flower interrupts the whole process, without a word, when a SuperLink refuses one of its nodes
     told = SimpleNamespace(getpid=os.getpid, kill=lambda *_: ended.put(f"{door.address} refused a node: {_REFUSED}"))
-    http_retry.os = fleet_http_connection.os = told  # type: ignore[attr-defined]
+    vars(http_retry)["os"] = vars(fleet_http_connection)["os"] = told
 
     def run(config: Mapping[str, Any], key: Path | None) -> None:
         why = "the connection ended"

@@ -29,7 +29,7 @@ Availability: TypeAlias = Callable[[int, Ints, Floats], Floats]
 
 @dataclass(frozen=True)
 class Always:
-    """Every device is always there."""
+    """Every device is always available."""
 
     always: ClassVar[bool] = True
 
@@ -62,15 +62,15 @@ _MOST_WINDOWS: Final = 2.0**50  # beyond that the borders of windows run into ea
 
 @dataclass(frozen=True)
 class Markov:
-    """On for Exp(mean_on), off for Exp(mean_off), in turn and for ever; at time 0 on with the share of time that it is on.
+    """On for Exp(mean_on), then off for Exp(mean_off), and so on; stationary from time 0.
 
     That share is mean_on / (mean_on + mean_off), at any time.
     """
 
-    mean_on: Annotated[float, arg("how long it stays on average", unit="units of time", gt=0)] = 4.0
-    mean_off: Annotated[float, arg("how long it is away on average", unit="units of time", gt=0)] = 2.0
+    mean_on: Annotated[float, arg("mean time a device stays available", unit="units of time", gt=0)] = 4.0
+    mean_off: Annotated[float, arg("mean time a device is away", unit="units of time", gt=0)] = 2.0
     num_devices: Annotated[
-        int, arg("how many are drawn together; changes no time", ge=1, le=10**8, key="fleet.num_devices")
+        int, arg("number of devices drawn at once; does not change the times", ge=1, le=10**8, key="fleet.num_devices")
     ] = 40
 
     def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
@@ -174,21 +174,19 @@ def _drawn(part: Markov, seed: int, window: int, block: int) -> tuple[Any, Float
 
 @dataclass(frozen=True)
 class Daily:
-    """There from `begin` to `end` every day, say while phones charge at night; time 0 is midnight.
+    """Available from `begin` to `end` every day, such as while phones charge at night; time 0 is midnight.
 
     Each device's hours are its own, drawn once: both ends are moved by U(-jitter, jitter), and its midnight comes U(0, zones)
     later. On average a device is there for ((end - begin) mod day) / day of the time.
     """
 
-    day: Annotated[float, arg("how long a day is", unit="units of time", gt=0)] = 24.0
-    begin: Annotated[float, arg("when devices come, after midnight", unit="units of time", ge=0)] = 22.0
+    day: Annotated[float, arg("length of a day", unit="units of time", gt=0)] = 24.0
+    begin: Annotated[float, arg("when devices become available, after midnight", unit="units of time", ge=0)] = 22.0
     end: Annotated[
-        float, arg("when they leave, after midnight; before begin: the next day", unit="units of time", ge=0)
+        float, arg("when they leave, after midnight; if before begin, on the next day", unit="units of time", ge=0)
     ] = 6.0
-    jitter: Annotated[float, arg("by how much both may differ from device to device", unit="units of time", ge=0)] = 1.0
-    zones: Annotated[float, arg("over how much time the devices' midnights are spread", unit="units of time", ge=0)] = (
-        0.0
-    )
+    jitter: Annotated[float, arg("largest deviation of both between devices", unit="units of time", ge=0)] = 1.0
+    zones: Annotated[float, arg("time over which the devices' midnights are spread", unit="units of time", ge=0)] = 0.0
 
     def __post_init__(self) -> None:
         stay, problem = self._stay, ""
@@ -223,18 +221,20 @@ class Daily:
 
 @dataclass(frozen=True)
 class TraceAvailability:
-    """There in the intervals [start, end) of a CSV or Parquet file with columns device (0, 1, ...), start and end.
+    """Available in the intervals [start, end) of a CSV or Parquet file with columns device (0, 1, ...), start and end.
 
     The trace is as long as `period` says, or ends when the last device leaves for the last time.
     """
 
     path: Annotated[Path, arg("the file, .csv or .parquet")]
-    wrap: Annotated[bool, arg("start over where it ends, in devices and time; else a trace too short is an error")] = (
-        False
-    )
-    period: Annotated[float | None, arg("how long the trace is", unit="units of time", gt=0)] = None
-    scale: Annotated[float, arg("what its times are multiplied by", gt=0)] = 1.0
-    horizon: Annotated[float, arg("how long it must be", unit="units of time", gt=0, key="timeline.horizon")] = 35.0
+    wrap: Annotated[
+        bool, arg("repeat the trace if it has too few devices or is too short; otherwise that is an error")
+    ] = False
+    period: Annotated[float | None, arg("length of the trace", unit="units of time", gt=0)] = None
+    scale: Annotated[float, arg("factor applied to its times", gt=0)] = 1.0
+    horizon: Annotated[
+        float, arg("time that the trace must cover", unit="units of time", gt=0, key="timeline.horizon")
+    ] = 35.0
     intervals: Intervals = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -278,11 +278,11 @@ class Battery:
     with harvest >= drain it is always there.
     """
 
-    capacity_joules: Annotated[float, arg("C", unit="J", gt=0)] = 40.0
-    compute_watts: Annotated[float, arg("drain while it is on", unit="W", gt=0)] = 10.0
-    harvest_watts: Annotated[float, arg("what it is charged with, on or off", unit="W", ge=0)] = 5.0
-    restart: Annotated[float, arg("share of the capacity at which it is on again", gt=0, le=1)] = 1.0
-    unit_seconds: Annotated[float, arg("how long a unit of time is", unit="s", gt=0)] = 1.0
+    capacity_joules: Annotated[float, arg("C, battery capacity", unit="J", gt=0)] = 40.0
+    compute_watts: Annotated[float, arg("power drawn while the device is on", unit="W", gt=0)] = 10.0
+    harvest_watts: Annotated[float, arg("charging power, on or off", unit="W", ge=0)] = 5.0
+    restart: Annotated[float, arg("share of the capacity at which it turns on again", gt=0, le=1)] = 1.0
+    unit_seconds: Annotated[float, arg("length of a unit of time", unit="s", gt=0)] = 1.0
 
     def __post_init__(self) -> None:
         if not self.always and not (math.isfinite(self._on) and self._on > 0):
@@ -321,17 +321,22 @@ class Battery:
 
 @dataclass(frozen=True)
 class InSight:
-    """There while radio.coverage has it in sight: satellites over ground stations.
+    """Available while in sight of radio.coverage: satellites over ground stations.
 
     Asks for coverage.next_sight(seed, device [m], time [m]) -> when each is next in sight [m].
     """
 
-    coverage: Annotated[Callable[..., Floats], arg("says when devices are in sight", key="run.coverage")]
-    seed: Annotated[int, arg("of the run", key="seed")] = 0
-    num_devices: Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")] = 40
-    horizon: Annotated[float, arg("in which one must be seen", unit="units of time", gt=0, key="timeline.horizon")] = (
-        35.0
-    )
+    coverage: Annotated[
+        Callable[..., Floats], arg("the coverage that says when devices are in sight", key="run.coverage")
+    ]
+    seed: Annotated[int, arg("seed of the run", key="seed")] = 0
+    num_devices: Annotated[int, arg("N, number of devices", ge=1, le=10**8, key="fleet.num_devices")] = 40
+    horizon: Annotated[
+        float,
+        arg(
+            "time within which at least one device must be in sight", unit="units of time", gt=0, key="timeline.horizon"
+        ),
+    ] = 35.0
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.coverage, "next_sight", None)):
@@ -343,9 +348,9 @@ class InSight:
         if first > self.horizon:
             first_is, longer = f"the first is at {first:g}", "lengthen the horizon, "
             if math.isinf(first):
-                first_is, longer = "nobody ever will be", ""
+                first_is, longer = "none ever will be", ""
             raise FedtideError(
-                f"availability=in_sight: nobody is in sight up to timeline.horizon={self.horizon:g}, and {first_is}; "
+                f"availability=in_sight: no device is in sight up to timeline.horizon={self.horizon:g}, and {first_is}; "
                 f"{longer}add stations or lower min_elevation (radio.coverage)"
             )
 

@@ -28,9 +28,9 @@ from fedtide.rng import stream
 from fedtide.types import Floats, Ints
 
 Duration: TypeAlias = Callable[[int, Ints, Ints], Floats]
-_Spread = Annotated[float, arg("sigma of the log-normal s_k; 0: all devices alike", ge=0, le=10)]
-MinFrequency: TypeAlias = Annotated[float, arg("f_k at least", unit="cycles/s", gt=0, key="fleet.min_frequency")]
-MaxFrequency: TypeAlias = Annotated[float, arg("f_k at most", unit="cycles/s", gt=0, key="fleet.max_frequency")]
+_Spread = Annotated[float, arg("sigma of the log-normal s_k; 0: all devices are equal", ge=0, le=10)]
+MinFrequency: TypeAlias = Annotated[float, arg("smallest f_k", unit="cycles/s", gt=0, key="fleet.min_frequency")]
+MaxFrequency: TypeAlias = Annotated[float, arg("largest f_k", unit="cycles/s", gt=0, key="fleet.max_frequency")]
 _LEAST = np.finfo(np.float64).tiny  # no device takes no time, whatever rounds to 0
 
 
@@ -77,8 +77,8 @@ class ShiftedExponential:
     s_k = exp(spread Z_k), Z_k ~ N(0, 1) once per device. Jobs may take longer than fleet.max_duration.
     """
 
-    shift: Annotated[float, arg("a, what a job takes at least", unit="units of time", ge=0)] = 0.2
-    mean: Annotated[float, arg("b, what it takes beyond that on average", unit="units of time", gt=0)] = 0.3
+    shift: Annotated[float, arg("a, shortest time of a job", unit="units of time", ge=0)] = 0.2
+    mean: Annotated[float, arg("b, mean additional time", unit="units of time", gt=0)] = 0.3
     spread: _Spread = 0.0
     redraws: ClassVar[bool] = True
 
@@ -97,8 +97,8 @@ class ShiftedExponentialBySize:
     """
 
     samples_per_job: JobSamples
-    shift: Annotated[float, arg("a, what a sample takes at least", unit="units of time", ge=0)] = 4e-5
-    mean: Annotated[float, arg("b, what it takes beyond that on average", unit="units of time", gt=0)] = 6e-5
+    shift: Annotated[float, arg("a, shortest time per sample", unit="units of time", ge=0)] = 4e-5
+    mean: Annotated[float, arg("b, mean additional time", unit="units of time", gt=0)] = 6e-5
     spread: _Spread = 0.0
     redraws: ClassVar[bool] = True
 
@@ -115,9 +115,9 @@ class LogNormal:
     Its mean is median exp(sigma^2 / 2). Jobs may take longer than fleet.max_duration.
     """
 
-    median: Annotated[float, arg("half of them take less", unit="units of time", gt=0)] = 0.5
-    sigma: Annotated[float, arg("spread of log T", ge=0, le=10)] = 0.5
-    per_job: Annotated[bool, arg("draw for every job, not once per device")] = False
+    median: Annotated[float, arg("median duration", unit="units of time", gt=0)] = 0.5
+    sigma: Annotated[float, arg("standard deviation of log T", ge=0, le=10)] = 0.5
+    per_job: Annotated[bool, arg("draw anew for every job, not once per device")] = False
 
     @property
     def redraws(self) -> bool:
@@ -153,10 +153,12 @@ class Cycles:
     """
 
     samples_per_job: JobSamples
-    cycles_per_sample: Annotated[float, arg("c", unit="cycles", ge=0, key="fleet.cycles_per_sample")] = 1e7
+    cycles_per_sample: Annotated[
+        float, arg("c, CPU cycles per sample", unit="cycles", ge=0, key="fleet.cycles_per_sample")
+    ] = 1e7
     min_frequency: MinFrequency = 1e9
     max_frequency: MaxFrequency = 1e9
-    unit_seconds: Annotated[float, arg("how long a unit of time is", unit="s", gt=0)] = 1.0
+    unit_seconds: Annotated[float, arg("length of a unit of time", unit="s", gt=0)] = 1.0
 
     @property
     def redraws(self) -> bool:
@@ -186,8 +188,8 @@ class TraceDuration:
     """
 
     path: Annotated[Path, arg("the file, .csv or .parquet")]
-    wrap: Annotated[bool, arg("start over where it ends, in devices and jobs; else that is an error")] = False
-    scale: Annotated[float, arg("what its durations are multiplied by", gt=0)] = 1.0
+    wrap: Annotated[bool, arg("repeat the trace if it has too few devices or jobs; otherwise that is an error")] = False
+    scale: Annotated[float, arg("factor applied to its durations", gt=0)] = 1.0
     redraws: bool = field(init=False, default=False)  # it has a column of jobs
     begin: Ints = field(init=False, repr=False, compare=False)  # where the jobs of each device begin [devices + 1]
     taken: Floats = field(init=False, repr=False, compare=False)  # by device and job [rows]

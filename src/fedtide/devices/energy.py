@@ -28,10 +28,14 @@ Energy: TypeAlias = Callable[[int, Ints, Ints, Floats], Floats]
 
 @dataclass(frozen=True)
 class PerUnit:
-    """So much per symbol and so much per sample, the same for every device."""
+    """A fixed energy per symbol and per sample, the same for every device."""
 
-    joules_per_symbol: Annotated[float, arg("of sending one", unit="J", ge=0, key="radio.joules_per_symbol")] = 0.0
-    joules_per_sample: Annotated[float, arg("of visiting one", unit="J", ge=0, key="fleet.joules_per_sample")] = 0.0
+    joules_per_symbol: Annotated[
+        float, arg("energy per symbol sent", unit="J", ge=0, key="radio.joules_per_symbol")
+    ] = 0.0
+    joules_per_sample: Annotated[
+        float, arg("energy per sample visited", unit="J", ge=0, key="fleet.joules_per_sample")
+    ] = 0.0
 
     @property
     def counted(self) -> bool:
@@ -72,12 +76,14 @@ class Cmos:
     """
 
     kappa: Annotated[float, arg("effective capacitance of the chip", unit="J s^2 per cycle^3", ge=0)] = 1e-28
-    cycles_per_sample: Annotated[float, arg("c", unit="cycles", ge=0, key="fleet.cycles_per_sample")] = 1e7
+    cycles_per_sample: Annotated[
+        float, arg("c, CPU cycles per sample", unit="cycles", ge=0, key="fleet.cycles_per_sample")
+    ] = 1e7
     min_frequency: MinFrequency = 1e9
     max_frequency: MaxFrequency = 1e9
-    power_watts: Annotated[float, arg("P of sending; 0: not counted", unit="W", ge=0)] = 0.0
+    power_watts: Annotated[float, arg("P, transmit power; 0: not counted", unit="W", ge=0)] = 0.0
     symbol_rate: Annotated[float, arg("B, symbols per unit of time", ge=0, key="radio.symbol_rate")] = 0.0
-    unit_seconds: Annotated[float, arg("how long a unit of time is", unit="s", gt=0)] = 1.0
+    unit_seconds: Annotated[float, arg("length of a unit of time", unit="s", gt=0)] = 1.0
 
     def __post_init__(self) -> None:
         check_duration_frequencies("energy=cmos", self.min_frequency, self.max_frequency)
@@ -121,14 +127,20 @@ class MeasuredPhone:
     Look at 5G in the Wild", SIGCOMM 2021, figure 11 (uplink) and its released data.
     """
 
-    network: Annotated[Literal["mmwave", "low_band", "lte"], arg("whose line of power against throughput")] = "low_band"
+    network: Annotated[
+        Literal["mmwave", "low_band", "lte"], arg("phone whose measured power-throughput line is used")
+    ] = "low_band"
     idle_watts: Annotated[
         float,
-        arg("P_idle, the phone's power without a transfer, not counted; here with a bright screen", unit="W", ge=0),
+        arg(
+            "P_idle, power without a transfer, which is subtracted; the default is with a bright screen", unit="W", ge=0
+        ),
     ] = _PHONE_IDLE_WATTS
     symbol_rate: Annotated[float, arg("B, symbols per unit of time", ge=0, key="radio.symbol_rate")] = 0.0
-    unit_seconds: Annotated[float, arg("how long a unit of time is", unit="s", gt=0)] = 1.0
-    joules_per_sample: Annotated[float, arg("of visiting one", unit="J", ge=0, key="fleet.joules_per_sample")] = 0.0
+    unit_seconds: Annotated[float, arg("length of a unit of time", unit="s", gt=0)] = 1.0
+    joules_per_sample: Annotated[
+        float, arg("energy per sample visited", unit="J", ge=0, key="fleet.joules_per_sample")
+    ] = 0.0
 
     def __post_init__(self) -> None:
         if not self.symbol_rate > 0:
@@ -174,9 +186,9 @@ class Carbon:
     """
 
     path: Annotated[Path, arg("the table: columns hour and g_per_kwh")]
-    inner: Annotated[str, arg("what devices spend, another energy", part="energy")] = "per_unit"
-    unit_seconds: Annotated[float, arg("how long a unit of time is", unit="s", gt=0)] = 1.0
-    start_hour: Annotated[float, arg("the table's hour at time 0", unit="h", ge=0)] = 0.0
+    inner: Annotated[str, arg("the energy model that says what devices spend", part="energy")] = "per_unit"
+    unit_seconds: Annotated[float, arg("length of a unit of time", unit="s", gt=0)] = 1.0
+    start_hour: Annotated[float, arg("hour of the table at time 0", unit="h", ge=0)] = 0.0
     energy: Energy = field(init=False, repr=False, compare=False)
     rows: TraceRows = field(init=False, repr=False, compare=False)
 

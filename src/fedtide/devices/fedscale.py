@@ -25,8 +25,8 @@ from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, read_only
 
 _OBJECTS: Final = 12.0  # times the bytes of the file, which its objects take
-_Skip = Annotated[bool, arg("leave out clients whose record is faulty, instead of refusing the file")]
-_UnitSeconds = Annotated[float, arg("how long a unit of time is", unit="s", gt=0)]
+_Skip = Annotated[bool, arg("skip clients with faulty records instead of refusing the file")]
+_UnitSeconds = Annotated[float, arg("length of a unit of time", unit="s", gt=0)]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class FedScaleCapacity:
 
     path: Annotated[Path, arg("FedScale's client_device_capacity")]
     samples_per_job: JobSamples
-    factor: Annotated[float, arg("training over inference", gt=0)] = 3.0
+    factor: Annotated[float, arg("ratio of training time to inference time", gt=0)] = 3.0
     unit_seconds: _UnitSeconds = 1.0
     skip: _Skip = False
     per_sample: Floats = field(init=False, repr=False, compare=False)  # in s [clients]
@@ -61,7 +61,7 @@ class FedScaleCapacity:
 
 @dataclass(frozen=True)
 class FedScaleAvailability:
-    """There between active[i] and inactive[i] of a client in FedScale's client_behave_trace, over and over.
+    """Available between active[i] and inactive[i] of a client in FedScale's client_behave_trace, repeated.
 
     As in FedScale, a client's trace starts again after its finish_time.
     """

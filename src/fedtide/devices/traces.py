@@ -113,7 +113,7 @@ def trace_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
     try:
         return read_bytes(path, most)
     except FileNotFoundError as error:
-        raise DataError(f"there is no trace {path}; give its path from the working folder, or in full") from error
+        raise DataError(f"trace file not found: {path}; give its path from the working folder, or in full") from error
     except (OSError, ValueError) as error:  # the latter: a null byte in the name
         why = fault_reason(error) if isinstance(error, OSError) else str(error)
         raise DataError(f"the trace {path} cannot be read ({why}); name a file that can") from error

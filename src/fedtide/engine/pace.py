@@ -117,8 +117,8 @@ def make_world(time: Pace, fleet: Fleet, energy: Energy, coverage: Coverage, at_
         needed = float(training(everyone, np.ones_like(everyone), np.ones(len(everyone))).min())
         if needed > batteries.capacity:
             raise FedtideError(
-                f"fleet.battery_joules={batteries.capacity:g} is less than the {needed:g} J of one training: nobody would ever "
-                "train; raise fleet.battery_joules, or lower fleet.joules_per_sample"
+                f"fleet.battery_joules={batteries.capacity:g} is less than the {needed:g} J of one training: no device could "
+                "ever train; raise fleet.battery_joules, or lower fleet.joules_per_sample"
             )
     return make
 

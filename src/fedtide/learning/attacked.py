@@ -17,7 +17,7 @@ from fedtide.types import Floats, Job, Samples, Trained, Vector
 
 
 class AttackedTrainer:
-    """Another trainer, whose updates some devices replace by false ones; those of all others stay as they are, to the bit.
+    """Another trainer in which some devices replace their updates by false ones; all other updates keep their bits.
 
     round(share N) devices attack. The seed draws them, so that every method meets the same ones. With update u and strength s
     an attacker sends -s u (sign_flip), s u (scale), s ||u|| z / sqrt(d) with z a standard normal vector [d] (noise), the same with
@@ -28,15 +28,17 @@ class AttackedTrainer:
     def __init__(
         self,
         task: Task,
-        inner: Annotated[str, arg("who trains", part="trainer")] = "native",
-        inner_args: Annotated[dict[str, Any] | None, arg("its arguments, if they are not given with its name")] = None,
-        share: Annotated[float, arg("of the devices that attack; 0: none", ge=0, le=1)] = 0.0,
+        inner: Annotated[str, arg("the inner trainer", part="trainer")] = "native",
+        inner_args: Annotated[
+            dict[str, Any] | None, arg("arguments of the inner trainer, unless given with its name")
+        ] = None,
+        share: Annotated[float, arg("share of devices that attack; 0: none", ge=0, le=1)] = 0.0,
         attack: Annotated[
             Literal["sign_flip", "noise", "scale", "collude", "label_flip"],
             arg("what attackers send in place of their update"),
         ] = "sign_flip",
-        strength: Annotated[float, arg("s: how many times as long as an honest update", gt=0)] = 1.0,
-        num_devices: Annotated[int, arg("N", key="fleet.num_devices", ge=1, le=10**8)] = 40,
+        strength: Annotated[float, arg("s: norm relative to an honest update", gt=0)] = 1.0,
+        num_devices: Annotated[int, arg("N, number of devices", key="fleet.num_devices", ge=1, le=10**8)] = 40,
     ) -> None:
         if inner in WRAPPERS:
             raise FedtideError(

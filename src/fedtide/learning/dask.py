@@ -60,7 +60,7 @@ _ATTEMPTS: Final = 3  # to bring a worker what it lacks
 
 
 class DaskTrainer:
-    """Another trainer on the workers of a Dask cluster: the same bits, on machines of the same instruction path.
+    """Another trainer on the workers of a Dask cluster; same bits on machines with the same instruction set.
 
     Where it trains changes no result and is no part of a run's identity: a run goes on with other workers. Models are scored
     in the run's own process. What the inner trainer remembers of devices travels with their jobs. The cluster is looked for
@@ -71,12 +71,16 @@ class DaskTrainer:
         self,
         task: Task,
         inner: Annotated[
-            str, arg("who trains on the workers: native, torch or package.module:name", part="trainer")
+            str, arg("trainer on the workers: native, torch or package.module:name", part="trainer")
         ] = "native",
-        inner_args: Annotated[dict[str, Any] | None, arg("its arguments, if they are not given with its name")] = None,
-        address: Annotated[str | None, arg("of a scheduler, tcp://...; not given: processes on this machine")] = None,
+        inner_args: Annotated[
+            dict[str, Any] | None, arg("arguments of that trainer, unless given with its name")
+        ] = None,
+        address: Annotated[
+            str | None, arg("address of a scheduler, tcp://...; default: processes on this machine")
+        ] = None,
         workers: Annotated[
-            int | None, arg("processes without an address; not given: as many as threads", ge=1, le=4096)
+            int | None, arg("number of processes if no address is given; default: the number of threads", ge=1, le=4096)
         ] = None,
     ) -> None:
         _check_inner(inner)
@@ -355,7 +359,7 @@ def _explained(address: str | None, inner: str) -> Iterator[None]:
         raise
     except KilledWorker as error:
         raise TrainingError(
-            f"several Dask workers died over the same jobs (out of memory?; {fault_text(error)}): give them more, "
+            f"several Dask workers died while training the same jobs (out of memory?; {fault_text(error)}): give them more, "
             "or fewer threads"
         ) from error
     except (OSError, CancelledError, TimeoutError) as error:

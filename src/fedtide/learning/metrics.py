@@ -76,7 +76,9 @@ class PerClassAccuracy:
 class PerDeviceAccuracy:
     """Accuracy on what each device holds: its mean, the mean of the worst tenth, its standard deviation (fairness)."""
 
-    most: Annotated[int, arg("devices that are asked; of more, so many, evenly over the fleet", ge=1, le=10**6)] = 100
+    most: Annotated[
+        int, arg("largest number of devices measured; of larger fleets, an evenly spaced sample", ge=1, le=10**6)
+    ] = 100
 
     def __call__(self, model: Vector, context: MetricContext) -> dict[str, float]:
         """Return device_accuracy/mean, /worst_tenth and /std."""
@@ -98,9 +100,9 @@ class PerDeviceAccuracy:
 
 @dataclass(frozen=True)
 class Confusion:
-    """Which labels are taken for which: the share of a label's test samples that are given another one."""
+    """Which labels are confused: the share of a label's test samples that are predicted as each other label."""
 
-    most: Annotated[int, arg("labels; with more, there would be too many numbers", ge=2, le=64)] = 16
+    most: Annotated[int, arg("largest number of labels; with more there would be too many numbers", ge=2, le=64)] = 16
 
     def __call__(self, model: Vector, context: MetricContext) -> dict[str, float]:
         """Return confusion/TRUE_as_GIVEN for every two labels that differ."""

@@ -254,8 +254,8 @@ def _softmax(input_shape: tuple[int, int, int], labels: int) -> Model:
 def _char_gru(
     input_shape: tuple[int, int, int],
     labels: int,
-    embedding: Annotated[int, arg("width of what stands for a character", ge=1, le=2**16)] = 8,
-    hidden: Annotated[int, arg("recurrent units", ge=1, le=2**16)] = 128,
+    embedding: Annotated[int, arg("width of the character embedding", ge=1, le=2**16)] = 8,
+    hidden: Annotated[int, arg("number of recurrent units", ge=1, le=2**16)] = 128,
 ) -> Model:
     """Next character: an embedding and one layer of gated recurrent units, 64,089 parameters for shakespeare; PyTorch only."""
     return Model(input_shape, (Embedding(labels, embedding), GRU(hidden), Linear(labels)))

@@ -63,7 +63,7 @@ def _lower_layer(layer: m.Layer) -> tuple[int, int, int, int, float]:
 
 
 class NativeTrainer:
-    """Trains on the CPU with the compiled kernel; keeps the `Trainer` contract.
+    """Trains on the CPU with the compiled kernel.
 
     The result of a job depends on the task's model, work and seed and on the job alone: not on threads, nor on the other
     jobs of the call. No jobs (r = 0) give an empty array [0 d]. With momentum mu (the heavy ball), a step is v <- mu v + g,
@@ -75,7 +75,7 @@ class NativeTrainer:
     def __init__(
         self,
         task: Task,
-        momentum: Annotated[float, arg("how much of a step goes into the next one", ge=0, lt=1)] = 0.0,
+        momentum: Annotated[float, arg("momentum of the steps", ge=0, lt=1)] = 0.0,
     ) -> None:
         if not isinstance(task.model, m.Model):
             raise FedtideError(

@@ -119,7 +119,7 @@ class _Table(NamedTuple):
 
 @dataclass
 class TorchTrainer:
-    """Trains one device after another in PyTorch, `threads` of them at a time, each on one thread.
+    """Trains in PyTorch, `threads` devices at a time, each on one thread.
 
     The task's model is a description or a function that makes an `nn.Module` taking images [b c h w] to logits [b labels].
     One thread per job keeps the bits the same whatever the number of threads. An optimizer is begun afresh by every job.
@@ -128,13 +128,13 @@ class TorchTrainer:
     takes_work: ClassVar[bool] = True
     task: Task
     device: Annotated[
-        str | None, arg("where it trains: cpu, cuda, cuda:1, ...; not given: cuda if there, else cpu")
+        str | None, arg("device to train on: cpu, cuda, cuda:1, ...; default: cuda if available, else cpu")
     ] = None
-    optimizer: Annotated[OptimizerName, arg("what makes steps of gradients")] = "sgd"
-    momentum: Annotated[float, arg("of sgd: how much of a step goes into the next one", ge=0, lt=1)] = 0.0
-    weight_decay: Annotated[float, arg("pulls every parameter to zero", ge=0)] = 0.0
-    beta1: Annotated[float, arg("of adam and adamw: memory of the mean gradient", ge=0, lt=1)] = 0.9
-    beta2: Annotated[float, arg("of adam and adamw: memory of the mean squared gradient", ge=0, lt=1)] = 0.999
+    optimizer: Annotated[OptimizerName, arg("the optimizer")] = "sgd"
+    momentum: Annotated[float, arg("momentum of sgd", ge=0, lt=1)] = 0.0
+    weight_decay: Annotated[float, arg("weight decay", ge=0)] = 0.0
+    beta1: Annotated[float, arg("adam and adamw: decay rate of the mean gradient", ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, arg("adam and adamw: decay rate of the mean squared gradient", ge=0, lt=1)] = 0.999
 
     def __post_init__(self) -> None:
         torch.set_num_threads(1)

@@ -271,17 +271,17 @@ def numbered_jobs(ticks: Iterable[Tick], num_devices: int) -> Iterator[Tick]:
 
 
 def constant(elapsed: Floats) -> Floats:
-    """The learning rate stays as it is."""
+    """The learning rate is constant."""
     return np.ones_like(elapsed)
 
 
 def halved(elapsed: Floats) -> Floats:
-    """The paper's: half of it from half-time on."""
+    """The paper's: halved after half of the horizon."""
     return np.where(elapsed < 0.5, 1.0, 0.5)
 
 
 def cosine(elapsed: Floats) -> Floats:
-    """Half a cosine: falls from 1 to 0."""
+    """Falls from 1 to 0 as half a cosine."""
     return np.asarray((1 + np.cos(np.pi * elapsed)) / 2)
 
 

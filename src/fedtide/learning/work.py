@@ -22,7 +22,7 @@ _MOST: Final = 10**6  # epochs
 
 @dataclass(frozen=True)
 class EqualWork:
-    """Every device does the same with every model: what learning.local_epochs, local_steps and batch_size say."""
+    """Every device does the same with every model, as learning.local_epochs, local_steps and batch_size say."""
 
     equal: ClassVar[bool] = True
     redraws: ClassVar[bool] = False
@@ -41,9 +41,9 @@ class UniformEpochs:
     its stragglers from 1 on.
     """
 
-    min_epochs: Annotated[int, arg("the fewest passes over the device's data", ge=1, le=_MOST)] = 2
-    max_epochs: Annotated[int, arg("the most passes", ge=1, le=_MOST)] = 5
-    per_job: Annotated[bool, arg("draw for every job; false: once per device")] = True
+    min_epochs: Annotated[int, arg("smallest number of passes over the device's data", ge=1, le=_MOST)] = 2
+    max_epochs: Annotated[int, arg("largest number of passes", ge=1, le=_MOST)] = 5
+    per_job: Annotated[bool, arg("draw anew for every job; false: once per device")] = True
 
     def __post_init__(self) -> None:
         if self.min_epochs > self.max_epochs:
@@ -65,7 +65,7 @@ class UniformEpochs:
 
 @dataclass(frozen=True)
 class PerDevice:
-    """Lists by device, each of which may be left out: device k has the entry k, and a list that is shorter than N begins again."""
+    """Optional lists by device: device k has entry k; a list shorter than N repeats."""
 
     epochs: Annotated[list[int] | None, arg("E_k, passes over the device's data")] = None
     steps: Annotated[list[int] | None, arg("E_k as steps, in place of epochs")] = None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fedtide.core.faults import explain_fault
+from fedtide.errors import FedtideError
 from fedtide.pages.html import html_security_policy
 from fedtide.pages.run import run_page, run_page_data
 from fedtide.runs import run_folder_in_use
@@ -56,7 +57,12 @@ def _server(folders: Sequence[Path], port: int = 0, pages: LivePages = _RUN_PAGE
     class Handler(_Handler):
         cache = _Cache(list(folders), pages)
 
-    return _Server((_LOOPBACK, port), Handler)
+    try:
+        return _Server((_LOOPBACK, port), Handler)
+    except OSError as error:
+        raise FedtideError(
+            f"--port {port} cannot be used ({error.strerror}); choose another port, or 0 for a free one"
+        ) from None
 
 
 def _tag_of(folders: Sequence[Path]) -> str:
@@ -136,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
             if self.path == "/":
                 return self._answer(200, self.cache.get("page", self.cache.pages.page), "text/html")
             if self.path != "/data":
-                return self._answer(404, "there is only /\n")
+                return self._answer(404, "not found: the page is at /\n")
             if self.headers.get("X-Seen") == self.cache.pages.tag(self.cache.folders):
                 return self._answer(304, "")
             return self._answer(200, self.cache.get("data", self.cache.pages.data), "application/json")

@@ -31,7 +31,7 @@ _SCRIPTS: Final = ("common.js", "run.js")
 _LONGEST_TEXT: Final = 200  # characters of a user's text in a page
 _NUMBERS: Final = (  # of the summary
     *("best test accuracy", "time to 80%", "time to 90%", "uploads", "updates arrived", "updates lost"),
-    *("sent once more", "picked and silent", "symbols granted", "symbols sent", "symbols idle", "bits sent"),
+    *("retransmitted", "stayed silent", "symbols granted", "symbols sent", "symbols unused", "bits sent"),
     *("kept share r/d, mean", "age of updates, mean", "samples used", "samples wasted"),
 )
 _MOST_METRICS: Final = 12  # of a run, in its numbers

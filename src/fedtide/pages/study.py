@@ -59,7 +59,7 @@ def study_or_run_page(paths: Sequence[Path], store: Path | None = None) -> str:
     if page_is_of_runs(paths):
         return run_page(paths)
     if len(paths) > 1:
-        raise RunFolderError(f"{paths[0]} is no run folder; name runs, or one study (a file, or its results)")
+        raise RunFolderError(f"{paths[0]} is not a run folder; name runs, or one study (a file, or its results)")
     if paths[0].is_dir():
         return _folder_page(paths[0])
     if paths[0].suffix == ".json":
@@ -71,10 +71,10 @@ def page_is_of_runs(paths: Sequence[Path]) -> bool:
     """Say whether these are run folders; raise if something is not there, or only some are."""
     for path in paths:
         if not file_is_there(path):
-            raise RunFolderError(f"there is no {path}; name a run folder, or a study")
+            raise RunFolderError(f"not found: {path}; name a run folder or a study")
     found = [file_is_there(path / "experiment.yaml") for path in paths]
     if any(found) and not all(found):
-        raise RunFolderError(f"{paths[found.index(False)]} is no run folder; name runs only, or one study")
+        raise RunFolderError(f"{paths[found.index(False)]} is not a run folder; name only runs, or one study")
     return all(found)
 
 
@@ -134,7 +134,7 @@ def _folder_page(folder: Path) -> str:
     store = Store(folder)
     if not store.names():
         raise RunFolderError(
-            f"{folder} is no run folder and holds no results; name a run, or what `fedtide study run` or `fedtide paper` filled"
+            f"{folder} is neither a run folder nor a folder of results; name a run, or the --store of a study"
         )
     special = entry_points(group="fedtide.pages")
     for name in store.studies:

@@ -448,7 +448,7 @@ def memory_arrays(answer: Any, label: str) -> Memory:
                 "checkpoint; keep less"
             )
         if array.dtype.kind not in "biuf":
-            raise TrainingError(f"{label}: memory[{name!r}] is {shown(value)}, which is no array of numbers")
+            raise TrainingError(f"{label}: memory[{name!r}] is {shown(value)}, which is not an array of numbers")
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             bad = array[~np.isfinite(array)][0] if array.ndim else array
             raise TrainingError(f"{label}: memory[{name!r}] holds {bad}; it must hold finite numbers")

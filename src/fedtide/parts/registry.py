@@ -54,7 +54,7 @@ def inner_arguments(name: str, args: Mapping[str, Any] | None) -> tuple[dict[str
 
 def fill_in_nothing(key: str) -> Any:
     """Fill in nothing: for a part that is made by itself."""
-    raise FedtideError(f"a part wants {key}, and there is no experiment to take it from; give it as an argument")
+    raise FedtideError(f"a part asks for {key}, but there is no experiment to take it from; pass it as an argument")
 
 
 def part(

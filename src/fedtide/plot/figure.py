@@ -90,6 +90,7 @@ def shown_figure(width: float, height: float, style: str = SCREEN) -> Iterator[A
     _load_matplotlib(interactive=True)
     from matplotlib import pyplot
 
+    pyplot.draw_if_interactive()  # loads the backend: what it sets would be taken back at the end of the style
     with figure_style(style) as how:
         share = 1.0 if how.name == SCREEN else how.width / width
         yield pyplot.figure(figsize=(width * share, height * max(share, 0.8)), layout="constrained")

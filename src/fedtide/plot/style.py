@@ -211,5 +211,5 @@ SCREEN = "screen"
 def style_named(name: str) -> Style:
     """Return a style; raise if there is none of this name."""
     if name not in STYLES:
-        raise FedtideError(f"there is no style {name!r}; use one of {', '.join(STYLES)}")
+        raise FedtideError(f"style {name!r} is not known; use one of {', '.join(STYLES)}")
     return STYLES[name]

@@ -27,7 +27,7 @@ FAINTEST = 1e-290  # bit/symbol
 
 @dataclass(frozen=True)
 class EqualBits:
-    """The paper's: everyone can send the same number of bits."""
+    """The paper's: every device can send the same number of bits."""
 
     def __call__(self, capacity: Floats, num_symbols: float) -> Shares:
         """Return n_k and n_k C_k [r]."""
@@ -93,7 +93,7 @@ def _filled(symbols: Floats, capacity: Floats) -> Shares:
 
 @dataclass(frozen=True)
 class EqualSymbols:
-    """Everyone gets the same number of symbols: n_k = n/r. Of all divisions it has the greatest product of bits."""
+    """Every device gets the same number of symbols, n_k = n/r, which maximises the product of bits."""
 
     def __call__(self, capacity: Floats, num_symbols: float) -> Shares:
         """Return n/r and C_k n/r [r]."""
@@ -102,9 +102,11 @@ class EqualSymbols:
 
 @dataclass(frozen=True)
 class MaxSumRate:
-    """The greatest sum of bits: all symbols to the best link, but for a floor that everyone has; equal links share equally."""
+    """Maximises the sum of bits: each link gets a floor and the best link the rest; equal links share equally."""
 
-    min_share: Annotated[float, arg("floor, as a share of n/r: 0 is greedy, 1 is equal symbols", ge=0, le=1)] = 0.0
+    min_share: Annotated[
+        float, arg("smallest grant, as a share of n/r: 0 is greedy, 1 is equal symbols", ge=0, le=1)
+    ] = 0.0
 
     def __call__(self, capacity: Floats, num_symbols: float) -> Shares:
         """Return n_k = min_share n/r, and what is left to the best [r]."""
@@ -117,13 +119,15 @@ class MaxSumRate:
 
 @dataclass(frozen=True)
 class AlphaFair:
-    """The greatest sum of B_k^(1-alpha)/(1-alpha) over the bits B_k (Mo and Walrand 2000): n_k ~ C_k^((1-alpha)/alpha).
+    """Maximises the sum of B_k^(1-alpha)/(1-alpha) over the bits B_k (Mo and Walrand 2000): n_k ~ C_k^((1-alpha)/alpha).
 
     Between all to the best (alpha to 0) and equal bits (alpha to infinity): 1/2 shares by capacity, 1 equally (of symbols,
     proportional fairness), 2 by 1/sqrt(C_k). A dead link gets nothing.
     """
 
-    alpha: Annotated[float, arg("how fair: near 0 the best takes all, 1 equal symbols, large equal bits", gt=0)] = 1.0
+    alpha: Annotated[
+        float, arg("fairness: near 0 the best link takes all, 1 gives equal symbols, large values equal bits", gt=0)
+    ] = 1.0
 
     def __call__(self, capacity: Floats, num_symbols: float) -> Shares:
         """Return n_k = n C_k^e / sum_j C_j^e with e = (1 - alpha)/alpha [r]."""
@@ -137,14 +141,14 @@ class AlphaFair:
 
 @dataclass(frozen=True)
 class LatencyMinimal:
-    """The bandwidth that has the last of equally long updates in soonest: min max_k B/(w_k C_k), so w_k ~ 1/C_k.
+    """Minimises the time until the last of equally long updates is in: min max_k B/(w_k C_k), so w_k ~ 1/C_k.
 
     Everyone then finishes at the same time, which is what equal bits are; with `payload_bits` nobody gets more than that, and
     symbols are left over where all are served. A dead link, which never finishes, gets nothing.
     """
 
     payload_bits: Annotated[
-        float | None, arg("what each of them has to send; not given: as much as all can", unit="bit", gt=0)
+        float | None, arg("bits that each device has to send; default: as many as fit", unit="bit", gt=0)
     ] = None
 
     def __call__(self, capacity: Floats, num_symbols: float) -> Shares:
@@ -203,15 +207,18 @@ _MOST: Final = 2**53  # blocks
 
 @dataclass(frozen=True)
 class ResourceBlocks:
-    """Whole resource blocks (LTE: 12 subcarriers x 14 symbols); what does not fill one is not used, dead links get none.
+    """Whole resource blocks (LTE: 12 subcarriers x 14 symbols); remainders stay unused, dead links get none.
 
     With fewer blocks than devices some get none, and send nothing.
     """
 
-    block_symbols: Annotated[float, arg("symbols of a block", ge=1)] = 168.0
+    block_symbols: Annotated[float, arg("symbols per block", ge=1)] = 168.0
     rule: Annotated[
         Literal["max_min", "max_sum", "round_robin"],
-        arg("max_min: the next block to the fewest bits; max_sum: all to the best link; round_robin: equally many"),
+        arg(
+            "max_min: the next block goes to the device with the fewest bits; max_sum: all blocks to the best link; "
+            "round_robin: the same number for each"
+        ),
     ] = "max_min"
 
     def __call__(self, capacity: Floats, num_symbols: float) -> Shares:

@@ -26,10 +26,12 @@ LinkCoverage: TypeAlias = Annotated[Coverage, arg("average SNR of each link", ke
 
 @dataclass(frozen=True)
 class Equal:
-    """The paper's: SNR beta_k, where beta_k is 1 unless it is given."""
+    """The paper's: SNR beta_k, with beta_k = 1 by default."""
 
     snr_db: Annotated[float, arg("average received SNR", unit="dB", key="radio.snr_db")] = 13.0
-    large_scale: Annotated[float | list[float], arg("beta_k: one, or one per device", key="radio.large_scale")] = 1.0
+    large_scale: Annotated[
+        float | list[float], arg("beta_k: one number, or one per device", key="radio.large_scale")
+    ] = 1.0
 
     def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
         """Return SNR beta_k [m]."""
@@ -51,10 +53,10 @@ EQUAL = Equal()
 
 MOST_POSITIONS_KEPT = 2**20  # devices of which positions are kept between ticks; of larger fleets they are drawn again
 
-_Near = Annotated[float, arg("of a device from the base station", unit="m", ge=10)]
-_Radius = Annotated[float, arg("of the cell", unit="m", gt=10, le=5000)]
-_Correlation = Annotated[float, arg("d_corr of shadowing, for devices that walk", unit="m", gt=0)]
-_Hidden = Annotated[float, arg("standard deviation of shadowing without one", unit="dB", ge=0, le=30)]
+_Near = Annotated[float, arg("smallest distance of a device from the base station", unit="m", ge=10)]
+_Radius = Annotated[float, arg("radius of the cell", unit="m", gt=10, le=5000)]
+_Correlation = Annotated[float, arg("d_corr, correlation distance of the shadowing of moving devices", unit="m", gt=0)]
+_Hidden = Annotated[float, arg("standard deviation of shadowing without a line of sight", unit="dB", ge=0, le=30)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,17 +71,21 @@ class Places:
 class _Cell:
     """What all cells have; each adds its path loss."""
 
-    num_devices: Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")]
+    num_devices: Annotated[int, arg("N, number of devices", ge=1, le=10**8, key="fleet.num_devices")]
     power_dbm: Annotated[float, arg("transmit power of a device", unit="dBm", ge=-100, le=100)] = 23.0
-    antenna_db: Annotated[float, arg("gain of both antennas together", unit="dB", ge=-100, le=100)] = 0.0
-    noise_dbm_per_hz: Annotated[float, arg("N0, density of the noise", unit="dBm/Hz", ge=-250, le=0)] = -174.0
-    noise_figure_db: Annotated[float, arg("NF of the base station's receiver", unit="dB", ge=0, le=50)] = 5.0
-    bandwidth_hz: Annotated[float, arg("B, that a device sends in", unit="Hz", gt=0, le=1e12)] = 10e6
-    radius: Annotated[float, arg("of the cell", unit="m", gt=0, le=1e5)] = 500.0
-    min_distance: Annotated[float, arg("of a device from the base station", unit="m", gt=0)] = 35.0
-    speed: Annotated[float, arg("of the devices; 0: they stand", unit="m per unit of time", ge=0, le=1e6)] = 0.0
+    antenna_db: Annotated[float, arg("total gain of both antennas", unit="dB", ge=-100, le=100)] = 0.0
+    noise_dbm_per_hz: Annotated[float, arg("N0, noise power density", unit="dBm/Hz", ge=-250, le=0)] = -174.0
+    noise_figure_db: Annotated[float, arg("NF, noise figure of the base station", unit="dB", ge=0, le=50)] = 5.0
+    bandwidth_hz: Annotated[float, arg("B, bandwidth of a device", unit="Hz", gt=0, le=1e12)] = 10e6
+    radius: Annotated[float, arg("radius of the cell", unit="m", gt=0, le=1e5)] = 500.0
+    min_distance: Annotated[float, arg("smallest distance of a device from the base station", unit="m", gt=0)] = 35.0
+    speed: Annotated[
+        float, arg("speed of the devices; 0: they do not move", unit="m per unit of time", ge=0, le=1e6)
+    ] = 0.0
     correlation: _Correlation = 50.0
-    positions: Annotated[Path | None, arg("a .csv or .parquet file with device,x,y in m; none: drawn per seed")] = None
+    positions: Annotated[
+        Path | None, arg("a .csv or .parquet file with device,x,y in m; default: positions drawn per seed")
+    ] = None
     places: Places | None = field(init=False, repr=False)
     name: ClassVar[str]
 
@@ -145,7 +151,7 @@ class LogDistance(_Cell):
     sigma_db: Annotated[float, arg("standard deviation of shadowing", unit="dB", ge=0, le=30)] = 8.0
     constant_db: Annotated[float, arg("path loss at 1 km", unit="dB", ge=0, le=300)] = 128.1
     slope_db: Annotated[
-        float, arg("path loss of ten times the distance; 10 times its exponent", unit="dB", ge=0, le=100)
+        float, arg("path loss per decade of distance, 10 times the exponent", unit="dB", ge=0, le=100)
     ] = 37.6
     name: ClassVar[str] = "log_distance"
 
@@ -163,8 +169,8 @@ class Uma(_Cell):
 
     radius: _Radius = 250.0
     min_distance: _Near = 35.0
-    carrier_ghz: Annotated[float, arg("f_c", unit="GHz", ge=0.5, le=100)] = 3.5
-    height: Annotated[float, arg("h_UT of the devices", unit="m", ge=1.5, le=13)] = 1.5
+    carrier_ghz: Annotated[float, arg("f_c, carrier frequency", unit="GHz", ge=0.5, le=100)] = 3.5
+    height: Annotated[float, arg("h_UT, height of the devices", unit="m", ge=1.5, le=13)] = 1.5
     sigma_los_db: Annotated[
         float, arg("standard deviation of shadowing with a line of sight", unit="dB", ge=0, le=30)
     ] = 4.0

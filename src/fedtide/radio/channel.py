@@ -48,9 +48,11 @@ class Rayleigh:
     SNR and beta_k given here are those of coverage=equal; other coverages have their own.
     """
 
-    num_devices: Annotated[int, arg("N, devices that the gains are drawn for", ge=1, le=10**8, key="fleet.num_devices")]
+    num_devices: Annotated[int, arg("N, number of devices", ge=1, le=10**8, key="fleet.num_devices")]
     snr_db: Annotated[float, arg("average received SNR", unit="dB", key="radio.snr_db")] = 13.0
-    large_scale: Annotated[float | list[float], arg("beta_k: one, or one per device", key="radio.large_scale")] = 1.0
+    large_scale: Annotated[
+        float | list[float], arg("beta_k: one number, or one per device", key="radio.large_scale")
+    ] = 1.0
     coverage: LinkCoverage = EQUAL
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
@@ -62,7 +64,7 @@ class Rayleigh:
 
 @dataclass(frozen=True)
 class RayleighByDevice:
-    """Rayleigh block fading, each link drawn for itself: those of a few among a million cost a few draws.
+    """Rayleigh block fading drawn per link, so a few devices of a million cost a few draws.
 
     In distribution the same as `rayleigh`, whose gains come out of one stream and cost N draws a tick.
     """
@@ -82,7 +84,7 @@ class Rician:
     """Rician block fading, a direct path among many: |h|^2 = |sqrt(K/(K+1)) + CN(0,1)/sqrt(K+1)|^2, for every tick anew."""
 
     k_factor: Annotated[
-        float, arg("K, power of the direct path over that of all others; a number, 0: Rayleigh", ge=0)
+        float, arg("K, power of the direct path over that of all others (linear); 0: Rayleigh", ge=0)
     ] = 3.0
     coverage: LinkCoverage = EQUAL
 
@@ -136,12 +138,12 @@ MOST_WAVES_KEPT = 2**22  # sinusoids of a fleet that are kept between ticks, at 
 class Jakes:
     """Rayleigh fading with Jakes' spectrum, E[h(t) h*(t+s)] = J0(2 pi f_D s), f_D = v f_c / c; with K > 0 Rician."""
 
-    num_devices: Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")]
+    num_devices: Annotated[int, arg("N, number of devices", ge=1, le=10**8, key="fleet.num_devices")]
     doppler: Annotated[
         float, arg("f_D = v f_c / c, 10 Hz for 1.5 m/s at 2 GHz", unit="cycles per unit of time", ge=0, le=1e9)
     ] = 10.0
-    k_factor: Annotated[float, arg("K, power of a direct path over that of all others; a number", ge=0)] = 0.0
-    paths: Annotated[int, arg("M, sinusoids in each of the two quadratures", ge=4, le=256)] = 8
+    k_factor: Annotated[float, arg("K, power of the direct path over that of all others (linear)", ge=0)] = 0.0
+    paths: Annotated[int, arg("M, number of sinusoids per quadrature", ge=4, le=256)] = 8
     coverage: LinkCoverage = EQUAL
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
@@ -182,7 +184,7 @@ def _drawn(seed: int, device: Ints, paths: int, direct: bool) -> tuple[Singles, 
 
 @dataclass(frozen=True)
 class GilbertElliott:
-    """Links that turn bad and good again: a Markov chain of two states for every device, independent of each other.
+    """Links that turn bad and good again: an independent two-state Markov chain per device.
 
     A link is bad for a share to_bad / (to_bad + to_good) of the time, and states s steps apart are correlated with
     (1 - to_bad - to_good)^s. Gilbert, Capacity of a burst-noise channel (1960); Elliott (1963).
@@ -190,8 +192,8 @@ class GilbertElliott:
 
     to_bad: Annotated[float, arg("probability that a good link turns bad in a step", gt=0, lt=1)] = 0.1
     to_good: Annotated[float, arg("probability that a bad link turns good in a step", gt=0, lt=1)] = 0.3
-    bad_db: Annotated[float, arg("how much weaker a bad link is", unit="dB", ge=0, le=300)] = 20.0
-    step: Annotated[float | None, arg("how long a step lasts, in units of time; not given: one tick", gt=0)] = None
+    bad_db: Annotated[float, arg("attenuation of a bad link", unit="dB", ge=0, le=300)] = 20.0
+    step: Annotated[float | None, arg("length of a step in units of time; default: one tick", gt=0)] = None
     fading: Annotated[bool, arg("Rayleigh block fading on top")] = False
     coverage: LinkCoverage = EQUAL
 
@@ -209,11 +211,11 @@ class GilbertElliott:
 
 
 SymbolRate: TypeAlias = Annotated[
-    float, arg("symbols per unit of time, which Mbit/s are divided by", ge=0, key="radio.symbol_rate")
+    float, arg("symbols per unit of time, to convert Mbit/s", ge=0, key="radio.symbol_rate")
 ]
-UnitSeconds: TypeAlias = Annotated[float, arg("how long a unit of time is", unit="s", gt=0)]
-FileSource: TypeAlias = Annotated[str, arg("where the files are from, as a run's versions.json is to cite it")]
-FileLicense: TypeAlias = Annotated[str, arg("under which licence, in the same place")]
+UnitSeconds: TypeAlias = Annotated[float, arg("length of a unit of time", unit="s", gt=0)]
+FileSource: TypeAlias = Annotated[str, arg("source of the files, cited in a run's versions.json")]
+FileLicense: TypeAlias = Annotated[str, arg("licence of the files, cited in the same place")]
 
 
 def rate_as_capacity(mbit_per_s: Floats, symbol_rate: float, unit_seconds: float, part: str) -> Floats:
@@ -234,17 +236,19 @@ _LARGEST_VALUE = {"capacity": 1000.0, "snr_db": 300.0, "gain": 1e30, "mbit_per_s
 class TraceChannel:
     """Uplinks from a .csv or .parquet file with columns device,time,value: the value of the last row not after t."""
 
-    path: Annotated[Path, arg("the file: devices 0, 1, ..., each with rows in the order of time, from time 0 on")]
-    num_devices: Annotated[int, arg("N, devices that need rows", ge=1, le=10**8, key="fleet.num_devices")]
-    horizon: Annotated[float, arg("time that the rows must reach, unless they wrap", ge=0, key="timeline.horizon")] = (
+    path: Annotated[Path, arg("the file, with devices 0, 1, ... and, for each, rows ordered by time from 0")]
+    num_devices: Annotated[
+        int, arg("N, number of devices, each of which needs rows", ge=1, le=10**8, key="fleet.num_devices")
+    ]
+    horizon: Annotated[float, arg("time that the rows must cover, unless they wrap", ge=0, key="timeline.horizon")] = (
         0.0
     )
     quantity: Annotated[
         Literal["capacity", "snr_db", "gain", "mbit_per_s"],
-        arg("what the values are: bit/symbol, SNR in dB, |h|^2 about the coverage's average, or Mbit/s"),
+        arg("unit of the values: bit/symbol, SNR in dB, |h|^2 relative to the coverage's average, or Mbit/s"),
     ] = "capacity"
-    max_gap: Annotated[float, arg("longest time between two rows of a device; 0: any", ge=0)] = 0.0
-    wrap: Annotated[bool, arg("begin again at the end")] = False
+    max_gap: Annotated[float, arg("longest gap between two rows of a device; 0: any", ge=0)] = 0.0
+    wrap: Annotated[bool, arg("repeat the trace when it ends")] = False
     symbol_rate: SymbolRate = 0.0
     unit_seconds: UnitSeconds = 1.0
     source: FileSource = ""

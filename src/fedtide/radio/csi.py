@@ -22,7 +22,7 @@ Csi: TypeAlias = Callable[[int, int, float, Ints, Floats], Signal]
 
 @dataclass(frozen=True)
 class Perfect:
-    """The paper's: the server knows every link as it is."""
+    """The paper's: the server knows every link exactly."""
 
     exact: ClassVar[bool] = True  # it is not asked: the server knows what the channel says it knows
 
@@ -38,14 +38,16 @@ class Perfect:
 # noise after so many pilots. The phase of h does not matter.
 
 
-_Margin: TypeAlias = Annotated[float, arg("back-off: what the server takes off its estimate", unit="dB", ge=0, le=300)]
+_Margin: TypeAlias = Annotated[
+    float, arg("back-off that the server subtracts from its estimate", unit="dB", ge=0, le=300)
+]
 
 
 @dataclass(frozen=True)
 class Noisy:
     """Gaussian error in proportion to the link: h^ = h (1 + sqrt(v) w), w ~ CN(0,1), SNR^ = |h^|^2 less a margin."""
 
-    error: Annotated[float, arg("v, normalised mean square error of the estimate; a number", ge=0, le=100)] = 0.05
+    error: Annotated[float, arg("v, normalised mean square error of the estimate (linear)", ge=0, le=100)] = 0.05
     margin_db: _Margin = 0.0
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints, snr: Floats) -> Signal:
@@ -58,7 +60,7 @@ class Noisy:
 class Pilots:
     """Least-squares estimate from L pilot symbols: h^ = h + w / sqrt(L), w ~ CN(0,1) in units of the noise, less a margin."""
 
-    pilots: Annotated[int, arg("L, pilot symbols of each device", ge=1, le=10**6)] = 8
+    pilots: Annotated[int, arg("L, pilot symbols per device", ge=1, le=10**6)] = 8
     margin_db: _Margin = 0.0
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints, snr: Floats) -> Signal:
@@ -90,7 +92,7 @@ class PacketErrors:
 
     waterfall_db: Annotated[float, arg("m, waterfall threshold of the code", unit="dB", ge=-100, le=100)] = 0.023
     interference: Annotated[
-        float, arg("I/sigma^2, power of interference over that of noise; a number", ge=0, le=1e12)
+        float, arg("I/sigma^2, power of interference over that of noise (linear)", ge=0, le=1e12)
     ] = 0.0
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints, snr: Floats) -> Signal:

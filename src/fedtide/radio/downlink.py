@@ -25,7 +25,7 @@ _LATEST = 2.0**62  # the last coherence block that has a number
 
 @dataclass(frozen=True)
 class Instant:
-    """The paper's: a model is there at once."""
+    """The paper's: a model arrives at once."""
 
     instant: ClassVar[bool] = True
 
@@ -46,9 +46,9 @@ def downlink_is_shared(downlink: Downlink) -> bool:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """One transmission at a fixed rate, which everyone receives: bits/rate."""
+    """One transmission at a fixed rate for all devices: bits/rate."""
 
-    rate: Annotated[float, arg("of the transmission", unit="bit per unit of time", gt=0)] = 1e7
+    rate: Annotated[float, arg("rate of the transmission", unit="bit per unit of time", gt=0)] = 1e7
     shared: ClassVar[bool] = True
 
     def __call__(self, seed: int, device: Ints, time: Floats, bits: float) -> Floats:
@@ -58,17 +58,15 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Unicast:
-    """A transmission to each device: bits / (W log2(1 + g SNR_k |h_k|^2)), SNR_k the average SNR of its uplink.
+    """One transmission per device: bits / (W log2(1 + g SNR_k |h_k|^2)), SNR_k the average SNR of its uplink.
 
     With a coherence time |h_k|^2 ~ Exp(1) is drawn anew for each stretch of it (Rayleigh block fading), and a transmission goes
     on as it began; without one |h_k|^2 = 1. Where the coverage has a delay (satellites), that comes on top.
     """
 
-    bandwidth: Annotated[float, arg("W of each transmission", unit="symbols per unit of time", gt=0)] = 1e6
-    gain_db: Annotated[
-        float, arg("g: what the server's power and noise add to the SNR", unit="dB", ge=-300, le=300)
-    ] = 0.0
-    coherence: Annotated[float | None, arg("how long a fading gain lasts; not given: no fading", gt=0)] = None
+    bandwidth: Annotated[float, arg("W, bandwidth of each transmission", unit="symbols per unit of time", gt=0)] = 1e6
+    gain_db: Annotated[float, arg("g: SNR gain from the server's power and noise", unit="dB", ge=-300, le=300)] = 0.0
+    coherence: Annotated[float | None, arg("time for which a fading gain is constant; default: no fading", gt=0)] = None
     coverage: LinkCoverage = EQUAL
 
     def __call__(self, seed: int, device: Ints, time: Floats, bits: float) -> Floats:

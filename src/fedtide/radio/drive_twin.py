@@ -85,10 +85,10 @@ class DriveTwin:
     measured share of the time. Fitted to the drive tests of Raca et al. (MMSys 2020) by tools/fit_drives.py.
     """
 
-    num_devices: Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")]
+    num_devices: Annotated[int, arg("N, number of devices", ge=1, le=10**8, key="fleet.num_devices")]
     unit_seconds: UnitSeconds = 1.0
-    state: Annotated[State, arg("devices that stand, that drive, or both as in the data set")] = "any"
-    outages: Annotated[bool, arg("at times there is no link, as where phones fell back to 2G or 3G")] = True
+    state: Annotated[State, arg("devices that stand still, that drive, or both as in the data set")] = "any"
+    outages: Annotated[bool, arg("include times without a link, where phones fell back to 2G or 3G")] = True
     offset_db: OffsetDb = 0.0
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:

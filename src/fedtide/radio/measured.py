@@ -200,7 +200,7 @@ def drive_tests(path: Path, state: State = "any") -> list[Trace]:
     """Read all drive tests of a folder, an archive or a file; state: those in a folder of this name."""
     files = list(_files(path, (".csv",)))
     if not files:
-        raise DataError(f"there is no .csv file in {path}; name the folder, the .zip or the file of the drive tests")
+        raise DataError(f"no .csv file in {path}; name the folder, the .zip or the file of the drive tests")
     above = len(path.parts) - 1  # folders that tell nothing of the state
     held = [each for each in files if state == "any" or state in {part.lower() for part in each[0].parts[above:]}]
     if not held:
@@ -238,11 +238,11 @@ class DriveTest:
 
     path: Annotated[Path, arg("a folder of .csv files, a .zip of one, or one file")]
     unit_seconds: UnitSeconds = 1.0
-    state: Annotated[State, arg("files in a folder of this name only")] = "any"
-    step: Annotated[float, arg("over which SNRs are averaged", unit="s", ge=0.1)] = 1.0
-    max_gap: Annotated[float, arg("how long an SNR is held until the next one", unit="s", ge=0)] = 5.0
-    gaps: Annotated[Literal["no_link", "refuse"], arg("longer ones: SNR 0 meanwhile, or an error")] = "no_link"
-    min_seconds: Annotated[float, arg("files that have an SNR for a shorter time are left out", unit="s", ge=0)] = 60.0
+    state: Annotated[State, arg("use only files in folders of this name")] = "any"
+    step: Annotated[float, arg("interval over which SNRs are averaged", unit="s", ge=0.1)] = 1.0
+    max_gap: Annotated[float, arg("longest time for which an SNR is held", unit="s", ge=0)] = 5.0
+    gaps: Annotated[Literal["no_link", "refuse"], arg("longer gaps: SNR 0, or an error")] = "no_link"
+    min_seconds: Annotated[float, arg("skip files that have an SNR for a shorter time", unit="s", ge=0)] = 60.0
     offset_db: OffsetDb = 0.0
     source: FileSource = ""
     license: FileLicense = ""
@@ -299,9 +299,7 @@ def _packet_traces(path: Path, window: float, stamps: _Stamps) -> list[TraceRows
     found = [packet_rates(file, content, window) for file, content in _files(path, _MAHIMAHI_SUFFIXES)]
     if not found:
         endings = ", ".join(each for each in _MAHIMAHI_SUFFIXES if each)
-        raise DataError(
-            f"there is no packet trace in {path}; name a file, or a folder of files that end with {endings}"
-        )
+        raise DataError(f"no packet trace in {path}; name a file, or a folder of files that end with {endings}")
     return found
 
 
@@ -316,8 +314,8 @@ class Mahimahi:
     path: Annotated[Path, arg("a file, a folder of .trace, .up, .down, .txt or .log files, or a .zip of one")]
     symbol_rate: SymbolRate = 0.0
     unit_seconds: UnitSeconds = 1.0
-    window: Annotated[float, arg("over which rates are averaged", unit="s", ge=0.1)] = 1.0
-    min_seconds: Annotated[float, arg("shorter files are left out", unit="s", ge=0)] = 0.0
+    window: Annotated[float, arg("interval over which rates are averaged", unit="s", ge=0.1)] = 1.0
+    min_seconds: Annotated[float, arg("skip shorter files", unit="s", ge=0)] = 0.0
     source: FileSource = ""
     license: FileLicense = ""
     rows: TraceRows = field(init=False, repr=False, compare=False)

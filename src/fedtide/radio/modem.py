@@ -51,7 +51,7 @@ class Waterfall:
     Chen et al. use it, "A joint learning and communications framework for federated learning", IEEE TWC 2021.
     """
 
-    threshold: Annotated[float, arg("m, the waterfall threshold; a number, theirs is 0.023 dB", ge=0)] = 10**0.0023
+    threshold: Annotated[float, arg("m, the waterfall threshold (linear); the paper's is 0.023 dB", ge=0)] = 10**0.0023
 
     def __call__(self, snr: Floats) -> Floats:
         """Return C_k [m]."""
@@ -70,10 +70,10 @@ class Gap:
     Forney and Ungerboeck, "Modulation and coding for linear Gaussian channels", IEEE Trans. Inf. Theory 1998.
     """
 
-    gap_db: Annotated[float, arg("Gamma, from Shannon's limit", unit="dB", ge=0, le=300)] = 3.0
-    cap: Annotated[float, arg("the most that a symbol carries", unit="bit/symbol", gt=0)] = 5.5547
+    gap_db: Annotated[float, arg("Gamma, gap to Shannon's limit", unit="dB", ge=0, le=300)] = 3.0
+    cap: Annotated[float, arg("largest rate of a symbol", unit="bit/symbol", gt=0)] = 5.5547
     min_snr_db: Annotated[
-        float | None, arg("SNR below which nothing is carried; none: no limit", unit="dB", ge=-300, le=300)
+        float | None, arg("SNR below which nothing is carried; default: no limit", unit="dB", ge=-300, le=300)
     ] = None
 
     def __call__(self, snr: Floats) -> Floats:

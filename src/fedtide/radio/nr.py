@@ -130,25 +130,27 @@ class NewRadio:
     """
 
     table: Annotated[Literal[1, 2], arg("MCS table of TS 38.214: 1 up to 64-QAM, 2 up to 256-QAM")] = 1
-    bler_target: Annotated[float, arg("highest error rate of first rounds, as a share", gt=0, lt=1)] = 0.1
+    bler_target: Annotated[float, arg("largest block error rate of first transmissions", gt=0, lt=1)] = 0.1
     adaptation: Annotated[
         Literal["inner", "outer"],
-        arg("inner: highest MCS within the target at the estimated SNR; outer: ACKs hold the target at the true one"),
+        arg(
+            "inner: the highest MCS that meets the target at the estimated SNR; outer: ACKs keep the target at the true SNR"
+        ),
     ] = "inner"
     harq: Annotated[
         Literal["none", "chase", "ir"],
-        arg("after a failed round: nothing (none), the same bits (chase), new parity (ir)"),
+        arg("after a failed round, send nothing (none), the same bits (chase) or new parity (ir)"),
     ] = "ir"
-    rounds: Annotated[int, arg("K, rounds of a block at most, if harq is not none", ge=1, le=16)] = 4
+    rounds: Annotated[int, arg("K, largest number of rounds of a block, if harq is not none", ge=1, le=16)] = 4
     acknowledged: Annotated[
-        bool, arg("blocks that fail in all rounds are sent again (RLC AM); else their packet is lost")
+        bool, arg("resend blocks that fail in all rounds (RLC AM); false: their packet is lost")
     ] = True
     overhead: Annotated[
         float, arg("share of symbols for DMRS and control; TS 38.306 has 0.08 for FR1, 0.10 for FR2", ge=0, lt=1)
     ] = 0.08
-    num_prbs: Annotated[int, arg("resource blocks that a transport block fills in a slot", ge=1, le=275)] = 25
+    num_prbs: Annotated[int, arg("number of resource blocks of a transport block", ge=1, le=275)] = 25
     min_mcs: Annotated[int, arg("lowest MCS index in use", ge=0, le=28)] = 0
-    max_mcs: Annotated[int | None, arg("highest MCS index in use; not given: the table's last", ge=0, le=28)] = None
+    max_mcs: Annotated[int | None, arg("highest MCS index in use; default: the table's last", ge=0, le=28)] = None
     error_by_size: ClassVar[bool] = True  # `error` is asked with the bits of packets
 
     def __post_init__(self) -> None:

@@ -228,29 +228,29 @@ class Leo:
     d is the distance to the nearest station in sight.
     """
 
-    num_devices: Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")]
+    num_devices: Annotated[int, arg("N, number of devices", ge=1, le=10**8, key="fleet.num_devices")]
     walker: Annotated[str, arg("i: t/p/f, inclination in degrees, satellites, planes and phasing")] = "80: 40/5/1"
-    star: Annotated[bool, arg("nodes over 180 degrees instead of 360")] = False
-    altitude_km: Annotated[float, arg("of the orbits", unit="km", le=50000)] = 2000.0
+    star: Annotated[bool, arg("spread the ascending nodes over 180 degrees instead of 360")] = False
+    altitude_km: Annotated[float, arg("altitude of the orbits", unit="km", le=50000)] = 2000.0
     stations: Annotated[
         tuple[tuple[float, float], ...], arg("latitude and longitude of each ground station", unit="degrees")
     ] = (_BREMEN,)
     min_elevation: Annotated[
-        float, arg("above the horizon, from which on it is in sight", unit="degrees", ge=0, lt=90)
+        float, arg("elevation from which a satellite is in sight", unit="degrees", ge=0, lt=90)
     ] = 10.0
-    unit_seconds: Annotated[float, arg("how long a unit of time is", unit="s", gt=0, le=1e9)] = 1.0
-    day: Annotated[float, arg("of the year, which begins at time 0; 1 is 1 January", unit="days", ge=1, lt=367)] = 80.0
-    j2: Annotated[bool, arg("the flattened Earth turns the planes")] = True
-    random_start: Annotated[bool, arg("time 0 is drawn from the day, by the seed; else it is midnight UT")] = False
+    unit_seconds: Annotated[float, arg("length of a unit of time", unit="s", gt=0, le=1e9)] = 1.0
+    day: Annotated[float, arg("day of the year at time 0; 1 is 1 January", unit="days", ge=1, lt=367)] = 80.0
+    j2: Annotated[bool, arg("include the drift of the orbital planes caused by the flattened Earth")] = True
+    random_start: Annotated[bool, arg("draw the time of day at time 0 from the seed; false: midnight UT")] = False
     hold: Annotated[
-        bool, arg("links out of sight count as at the end of the last pass, for servers that use updates later")
+        bool, arg("links out of sight keep the value of the last pass, for servers that use updates later")
     ] = False
     power_dbm: Annotated[float, arg("transmit power of a satellite", unit="dBm", ge=-100, le=100)] = 40.0
-    antenna_db: Annotated[float, arg("gain of both antennas together", unit="dB", ge=-100, le=200)] = 13.96
-    carrier_ghz: Annotated[float, arg("f_c", unit="GHz", gt=0, le=1000)] = 2.4
-    noise_dbm_per_hz: Annotated[float, arg("N0, density of the noise: k T", unit="dBm/Hz", ge=-250, le=0)] = -173.1
-    noise_figure_db: Annotated[float, arg("NF of the station's receiver", unit="dB", ge=0, le=50)] = 0.0
-    bandwidth_hz: Annotated[float, arg("B, that a satellite sends in", unit="Hz", gt=0, le=1e12)] = 1e6
+    antenna_db: Annotated[float, arg("total gain of both antennas", unit="dB", ge=-100, le=200)] = 13.96
+    carrier_ghz: Annotated[float, arg("f_c, carrier frequency", unit="GHz", gt=0, le=1000)] = 2.4
+    noise_dbm_per_hz: Annotated[float, arg("N0, noise power density k T", unit="dBm/Hz", ge=-250, le=0)] = -173.1
+    noise_figure_db: Annotated[float, arg("NF, noise figure of the station", unit="dB", ge=0, le=50)] = 0.0
+    bandwidth_hz: Annotated[float, arg("B, bandwidth of a satellite", unit="Hz", gt=0, le=1e12)] = 1e6
     sky: Sky = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -29,7 +29,7 @@ ANALOG_SYMBOLS_PER_PARAMETER = 0.5
 
 @dataclass(frozen=True)
 class Orthogonal:
-    """The paper's: every device has symbols of its own, as many as the allocation gives it, and a codec fills them."""
+    """The paper's: every device has its own symbols, given by the allocation and filled by a codec."""
 
     separate: ClassVar[bool] = True
 
@@ -104,15 +104,13 @@ class OverTheAirAccess:
 
 @dataclass(frozen=True)
 class OverTheAir:
-    """All send at once, analog, with truncated channel inversion: the server hears sum_k w_k u_k plus noise.
+    """All devices send at once, analog, with truncated channel inversion; the server receives sum_k w_k u_k plus noise.
 
     Takes d/2 symbols whoever sends, no bits, and needs codec.name=ideal. The noise of a parameter has the variance
     max_k w_k^2 ||u_k||^2 / (d SNR_k), of the device that reaches its full power first.
     """
 
-    min_snr: Annotated[
-        float, arg("threshold: below this SNR at full power a device stays silent; a number, not in dB", ge=0)
-    ] = 1.0
+    min_snr: Annotated[float, arg("SNR at full power below which a device stays silent (linear, not dB)", ge=0)] = 1.0
 
     def __call__(self, updates: Vector, weights: Floats, snr: Floats, rng: Rng) -> Floats:
         """Return sum_k w_k u_k + sqrt(v) n, n ~ N(0, 1) [d]."""

@@ -18,12 +18,12 @@ from fedtide.parts.arguments import arg
 from fedtide.types import Floats
 
 Retransmission: TypeAlias = Callable[[Floats, Floats], Floats]
-Attempts: TypeAlias = Annotated[int, arg("how often a packet is sent at most", ge=1, le=10**6)]
+Attempts: TypeAlias = Annotated[int, arg("largest number of transmissions of a packet", ge=1, le=10**6)]
 
 
 @dataclass(frozen=True)
 class Drop:
-    """The paper's: what did not arrive is lost, and its device goes on with the newest model."""
+    """The paper's: a lost update is gone, and its device continues with the newest model."""
 
     attempts: ClassVar[int] = 1
     combines: ClassVar[bool] = False
@@ -47,7 +47,7 @@ class Resend:
 
 @dataclass(frozen=True)
 class Harq:
-    """Hybrid ARQ with incremental redundancy: what the attempts carried adds up until the packet is there."""
+    """Hybrid ARQ with incremental redundancy: what the attempts carry adds up until the packet is decoded."""
 
     attempts: Attempts = 4
     combines: ClassVar[bool] = True

@@ -119,26 +119,32 @@ class Served(NamedTuple):
 class _Sites:
     """What coverages over several cells have; each adds where its sites are."""
 
-    num_devices: Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")]
+    num_devices: Annotated[int, arg("N, number of devices", ge=1, le=10**8, key="fleet.num_devices")]
     path_loss: Annotated[
         str,
-        arg("every link's budget, path loss and shadowing: log_distance, uma or umi, as for one cell", part="coverage"),
+        arg("link budget, path loss and shadowing: log_distance, uma or umi, as for one cell", part="coverage"),
     ] = "log_distance"
-    sectors: Annotated[Literal[1, 3], arg("cells of a site; 3: 120 degrees apart, the first at 30 degrees")] = 1
-    beamwidth_deg: Annotated[float, arg("phi_3dB of a sector's antenna", unit="degrees", gt=0, le=360)] = 65.0
-    max_attenuation_db: Annotated[float, arg("A_max of a sector's antenna", unit="dB", ge=0, le=100)] = 30.0
-    site_correlation: Annotated[float, arg("of the shadowing of two sites", ge=0, le=1)] = 0.5
+    sectors: Annotated[Literal[1, 3], arg("cells per site; 3: 120 degrees apart, the first at 30 degrees")] = 1
+    beamwidth_deg: Annotated[float, arg("phi_3dB, beam width of a sector's antenna", unit="degrees", gt=0, le=360)] = (
+        65.0
+    )
+    max_attenuation_db: Annotated[
+        float, arg("A_max, largest attenuation of a sector's antenna", unit="dB", ge=0, le=100)
+    ] = 30.0
+    site_correlation: Annotated[float, arg("correlation of the shadowing of two sites", ge=0, le=1)] = 0.5
     p0_dbm: Annotated[
-        float | None, arg("P0 of power control, per block of 180 kHz; none: full power", unit="dBm", ge=-250, le=100)
+        float | None, arg("P0 of power control, per block of 180 kHz; default: full power", unit="dBm", ge=-250, le=100)
     ] = None
-    alpha: Annotated[float, arg("share of the loss that power control makes up for", ge=0, le=1)] = 1.0
-    interferes: Annotated[bool, arg("do cells hear each other's devices?")] = True
+    alpha: Annotated[float, arg("share of the path loss that power control compensates", ge=0, le=1)] = 1.0
+    interferes: Annotated[bool, arg("let cells interfere with each other")] = True
     expected: Annotated[
         Literal["mean", "none"],
-        arg("interference that the server plans with: as if every other cell's mean device always sent, or none"),
+        arg("interference that the server expects: as if the mean device of every other cell always sent, or none"),
     ] = "mean"
-    margin_db: Annotated[float, arg("added to the interference that it plans with", unit="dB", ge=0, le=100)] = 0.0
-    positions: Annotated[Path | None, arg("a .csv or .parquet file with device,x,y in m; none: drawn per seed")] = None
+    margin_db: Annotated[float, arg("margin added to the expected interference", unit="dB", ge=0, le=100)] = 0.0
+    positions: Annotated[
+        Path | None, arg("a .csv or .parquet file with device,x,y in m; default: positions drawn per seed")
+    ] = None
     link: Any = field(init=False)  # the part that path_loss names
     layout: Layout = field(init=False)
     places: Places | None = field(init=False, repr=False)
@@ -338,9 +344,9 @@ class HexGrid(_Sites):
     Devices are spread uniformly over the hexagons. With wrap the grid repeats itself, so that every cell has six neighbours.
     """
 
-    rings: Annotated[int, arg("around the site in the middle: 0, 1 or 2 for 1, 7 or 19 sites", ge=0, le=17)] = 1
+    rings: Annotated[int, arg("rings around the central site: 0, 1 or 2 for 1, 7 or 19 sites", ge=0, le=17)] = 1
     spacing: Annotated[float, arg("distance between neighbouring sites", unit="m", gt=0, le=1e5)] = 500.0
-    wrap: Annotated[bool, arg("does the grid repeat itself beyond its rim?")] = True
+    wrap: Annotated[bool, arg("repeat the grid beyond its edge (wrap-around)")] = True
     name: ClassVar[str] = "hex_grid"
     unused: ClassVar[tuple[str, ...]] = ("positions", "radius")
 

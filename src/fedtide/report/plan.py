@@ -41,21 +41,20 @@ class Plan(NamedTuple):
     """What an experiment will do, as far as it can be predicted without training."""
 
     experiment: Experiment  # every key that it was planned with
-    # One mapping per aggregation: index, time, num_ready and ready_ages (how many of each age), and ready [m], ready_age [m] if
-    # the fleet has at most 10,000 devices; then, unless the scheduler waits for what only a training tells, per picked device
-    # [r]: picked, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, num_kept; lost (who of them, None
-    # if only the packets tell) and lost_at_most; silent (who is too weak to be heard over the air); joules of all who are
-    # ready (None: not counted); label_variance and proved_minimal; where there are several cells, per picked device the
-    # cell and the interference (I/N, a number) that it meets there; where there are edge servers, the edge of each
+    # One mapping per aggregation. Always: index, time, num_ready, ready_ages (number of devices by age), and ready [m] and
+    # ready_age [m] of fleets with at most 10,000 devices. Per picked device [r], unless the scheduler needs what only training
+    # can tell: picked, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, num_kept, lost (None if only the
+    # packets tell), silent (too weak to be heard over the air), and with several cells or edge servers cell, interference
+    # (I/N) and edge. Per aggregation: lost_at_most, joules (None: not counted), label_variance and proved_minimal
     rows: list[dict[str, Any]]
-    summary: dict[str, Any]  # the plan in a dozen numbers
+    summary: dict[str, Any]  # the main numbers of the plan
 
     def frame(self) -> Any:
         """Return one row per aggregation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
-        index, time; num_ready, num_picked, num_lost; of the uploads the mean age (ticks), capacity (bit/symbol) and
-        num_kept, the sums of symbols and budget_bits; joules; label_variance, proved_minimal. What only a training tells, or
-        nobody counts, is NaN. Where there are several cells, mean_interference (I/N, a number).
+        Columns: index, time, num_ready, num_picked, num_lost; mean age (ticks), capacity (bit/symbol) and num_kept of the
+        uploads; sums of symbols and budget_bits; joules, label_variance, proved_minimal; with several cells mean_interference
+        (I/N). What only training can tell, or what is not counted, is NaN.
         """
         return notebook.notebook_frame(notebook.notebook_columns(map(_numbers, self.rows)))
 

@@ -53,7 +53,7 @@ def plan_facts(plan: Plan) -> dict[str, str]:
     ready = summary["ready"]
     facts = {
         "model parameters d": f"{summary['num_parameters']:,}",
-        "aggregations": f"{summary['aggregations']:,} ({summary['empty_aggregations']} with nobody ready)",
+        "aggregations": f"{summary['aggregations']:,} ({summary['empty_aggregations']} without a ready device)",
         "ready devices": f"{ready['mean']:.1f} on average, {ready['min']} to {ready['max']}",
         "ages of ready devices": ages_in_words(summary["ages_of_ready"]),
         "symbols per aggregation": f"{summary['symbols_per_aggregation']:,.0f}",
@@ -150,12 +150,10 @@ def _cost_facts(experiment: Experiment, summary: Mapping[str, Any]) -> dict[str,
     nobody = max(offered - granted, 0.0)
     if used is not None and offered:
         facts["symbols not filled"] = f"{1 - used / offered:.1%}: " + ", ".join(
-            [f"{granted - used:,.0f} symbols granted and not needed", f"{nobody:,.0f} granted to nobody"]
+            [f"{granted - used:,.0f} symbols granted and not needed", f"{nobody:,.0f} not granted"]
         )
     elif offered:
-        facts["symbols not filled"] = (
-            f"{nobody / offered:.1%} granted to nobody; packets tell their size as they are encoded"
-        )
+        facts["symbols not filled"] = f"{nobody / offered:.1%} not granted; packets tell their size as they are encoded"
     if rate := experiment.radio.symbol_rate:
         airtime, horizon = granted / rate, experiment.timeline.horizon
         more = "; more than one band carries in that time" if airtime > horizon else ""

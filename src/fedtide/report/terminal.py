@@ -132,7 +132,7 @@ def terminal_summary(title: str, summary: Mapping[str, Any], room: int = 80) -> 
     """Lay a summary out as a table with two names and numbers per line; one if there is no room for two."""
     from fedtide.report.summary import summary_texts
 
-    cells = summary_texts(summary)
+    cells = {name: value for name, value in summary_texts(summary).items() if value != "-"}
     heading = Text(title, style="table.title", overflow="fold")
     table = Table(box=None, show_header=False, padding=(0, 2))
     for _ in range(2):

@@ -26,7 +26,7 @@ from urllib.parse import unquote_to_bytes
 import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
-from fedtide import config
+from fedtide import __version__, config
 from fedtide.config import Experiment
 from fedtide.config.workload import LARGE_FLEET_DEVICES
 from fedtide.core.files import is_own_file
@@ -79,8 +79,8 @@ class Manifest(BaseModel):
 
 def manifest_versions(experiment: Experiment) -> dict[str, Any]:
     """Return what a result may depend on besides the experiment: packages, instruction path, the user's own files."""
-    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in ("fedtide", "numpy", "scipy", "torch"):
+    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine(), "fedtide": __version__}
+    for package in ("numpy", "scipy", "torch"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

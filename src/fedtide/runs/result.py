@@ -28,7 +28,7 @@ _CARD = (
         "simulated time",
         "uploads",
         "updates lost",
-        "picked and silent",
+        "stayed silent",
         "bits sent",
     ),
     *("kept share r/d, mean", "age of updates, mean"),
@@ -41,7 +41,7 @@ class Result(NamedTuple):
 
     experiment: Experiment  # every key that the run was made with
     rounds: list[RoundRecord]  # one record per aggregation, in order
-    # float32 [d]: the final model; of a run that is not complete the newest that was saved, empty [0] if none was
+    # float32 [d]: the final model; of an incomplete run the newest checkpoint, empty if there is none
     model: Vector
     seconds: dict[str, float]  # wall time by stage of this session, in seconds; empty if the run was read from a folder
     complete: bool = True  # whether the run reached its horizon
@@ -50,7 +50,7 @@ class Result(NamedTuple):
     def frame(self) -> Any:
         """Return one row per aggregation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
-        index, time; num_ready, num_picked, num_arrived, num_lost, num_silent (sent nothing), num_retransmitted; of the
+        Columns: index, time, num_ready, num_picked, num_arrived, num_lost, num_silent (sent nothing), num_retransmitted; of the
         uploads the mean age (ticks), capacity (bit/symbol) and num_kept, and the sums of budget_bits, sent_bits and
         overhead_bits; label_variance, proved_minimal; test_accuracy, test_loss, train_loss (NaN where not measured); what was
         spent up to then: symbols (granted), symbols_sent, bits, samples_used, samples_trained, air_time, joules; and
@@ -63,7 +63,7 @@ class Result(NamedTuple):
     def uploads(self) -> Any:
         """Return one row per upload, as `frame` does.
 
-        index, time, device, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, overhead_bits, num_kept
+        Columns: index, time, device, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, overhead_bits, num_kept
         (elements), weight, lost (was it sent and did not arrive?), silent (was nothing sent?) and retransmitted; with several
         cells cell and interference (I/N that it met there, a number); with edge servers edge, which it was sent to.
         """

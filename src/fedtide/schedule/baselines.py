@@ -20,7 +20,7 @@ from fedtide.types import Candidates, Floats, Ints, Memory, Rng
 
 @dataclass(frozen=True)
 class RoundRobin:
-    """The devices in turn, by number; those not ready are passed over."""
+    """The devices in turn, by number; those that are not ready are skipped."""
 
     def init(self, num_devices: int) -> Memory:
         """Return who was served last: nobody, as if it had been device N-1."""
@@ -44,9 +44,9 @@ _LEAST: Final = 1e-200  # bit/symbol: whoever waits for ever is not forgotten to
 
 @dataclass(frozen=True)
 class ProportionalFair:
-    """The R best channels relative to what each device had on average so far: C_k / R_k."""
+    """The R best channels relative to each device's average so far: C_k / R_k."""
 
-    window: Annotated[float, arg("t_c: over which the past is averaged", unit="ticks", gt=1)] = 20.0
+    window: Annotated[float, arg("t_c, averaging window", unit="ticks", gt=1)] = 20.0
 
     def init(self, num_devices: int) -> Memory:
         """Return R_k(1) in bit/symbol [N], and the last tick that was seen."""
@@ -68,9 +68,9 @@ class ProportionalFair:
 
 @dataclass(frozen=True)
 class Threshold:
-    """The R best channels of those with at least a given capacity; fewer than R if there are fewer."""
+    """The R best channels among those with at least a given capacity."""
 
-    least: Annotated[float, arg("C_th: capacity that is needed", unit="bit/symbol", ge=0)] = 3.0
+    least: Annotated[float, arg("C_th, capacity threshold", unit="bit/symbol", ge=0)] = 3.0
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
         """Cut, then sort by C_k(t)."""
@@ -94,10 +94,10 @@ _FAINTEST: Final = 1e-12  # of the best capacity: what is below counts as this, 
 
 @dataclass(frozen=True)
 class SoftRateLabel:
-    """Greedy: each time the device that most improves bits per upload minus weight x label variance, both within 0..1."""
+    """Greedy: adds the device that most improves bits per upload - weight x label variance, both scaled to 0..1."""
 
-    weight: Annotated[float, arg("of the label variance beside the bits; 0: best channels", ge=0)] = 10.0
-    passes: Annotated[int, arg("how often each member may be exchanged in the end; 0: greedy alone", ge=0, le=1000)] = 2
+    weight: Annotated[float, arg("weight of the label variance relative to the bits; 0: best channels", ge=0)] = 10.0
+    passes: Annotated[int, arg("exchanges per member after the greedy choice; 0: greedy only", ge=0, le=1000)] = 2
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
         """Add one device at a time, then exchange one at a time."""
@@ -197,13 +197,13 @@ class WhittleAge:
 class DriftPlusPenalty:
     """The R largest V g_k - Z_k e_k, positive ones only: gain within an average energy budget per device (Lyapunov)."""
 
-    budget: Annotated[float, arg("E: what a device may spend on uploads on average", unit="J per tick", gt=0)] = 0.01
-    value: Annotated[float, arg("V: what a gain of 1 is worth", unit="J^2", gt=0)] = 0.01
-    payload_bits: Annotated[float, arg("what an upload sends", unit="bit", gt=0)] = 1e5
-    joules_per_symbol: Annotated[float, arg("of sending one", unit="J", gt=0)] = 1e-6
+    budget: Annotated[float, arg("E: mean energy that a device may spend on uploads", unit="J per tick", gt=0)] = 0.01
+    value: Annotated[float, arg("V: weight of the gain", unit="J^2", gt=0)] = 0.01
+    payload_bits: Annotated[float, arg("bits of an upload", unit="bit", gt=0)] = 1e5
+    joules_per_symbol: Annotated[float, arg("energy per symbol sent", unit="J", gt=0)] = 1e-6
     gain: Annotated[
         Literal["samples", "capacity"],
-        arg("g_k: samples: by |S_k|; capacity: by C_k; each relative to the mean of the ready devices"),
+        arg("the gain g_k: samples (|S_k|) or capacity (C_k), relative to the mean of the ready devices"),
     ] = "samples"
 
     def init(self, num_devices: int) -> Memory:
@@ -246,7 +246,7 @@ class DriftPlusPenalty:
 class MaxLoss:
     """Power of choice: of d devices drawn by data size, the R with the largest local loss."""
 
-    drawn: Annotated[int | None, arg("d: devices that are drawn, at least R; not given: 2 R", ge=1, le=10**8)] = None
+    drawn: Annotated[int | None, arg("d: number of devices drawn, at least R; default: 2 R", ge=1, le=10**8)] = None
     needs: ClassVar[tuple[str, ...]] = ("loss",)
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
@@ -272,12 +272,14 @@ class MaxLoss:
 class Oort:
     """Oort: drawn by loss x data size, a bonus for waiting and a penalty for being slow; some devices are explored."""
 
-    explore: Annotated[float, arg("eps_0: share of R that goes to new devices at first", ge=0, le=1)] = 0.9
-    explore_least: Annotated[float, arg("eps_min: share that it falls to", ge=0, le=1)] = 0.2
-    decay: Annotated[float, arg("of the share, per tick", gt=0, le=1)] = 0.98
-    cutoff: Annotated[float, arg("c: share of the R-th best utility that admits to the draw", ge=0, le=1)] = 0.95
-    preferred: Annotated[float, arg("T: duration from which on slow devices count less", unit="ticks", gt=0)] = 2.0
-    penalty: Annotated[float, arg("alpha: how much less", ge=0)] = 2.0
+    explore: Annotated[float, arg("eps_0: initial share of R for new devices", ge=0, le=1)] = 0.9
+    explore_least: Annotated[float, arg("eps_min: smallest share for new devices", ge=0, le=1)] = 0.2
+    decay: Annotated[float, arg("decay of this share per tick", gt=0, le=1)] = 0.98
+    cutoff: Annotated[
+        float, arg("c: devices with at least this share of the R-th best utility take part in the draw", ge=0, le=1)
+    ] = 0.95
+    preferred: Annotated[float, arg("T: duration beyond which devices are penalised", unit="ticks", gt=0)] = 2.0
+    penalty: Annotated[float, arg("alpha: exponent of this penalty", ge=0)] = 2.0
     needs: ClassVar[tuple[str, ...]] = ("loss",)
 
     def init(self, num_devices: int) -> Memory:
@@ -332,15 +334,15 @@ def _explored_share(scheduler: Oort | Pisces, tick: int) -> float:
 class Pisces:
     """Pisces: the largest loss x data size / (age + 1)^beta; some devices are explored, odd losses may be excluded."""
 
-    staleness: Annotated[float, arg("beta: power of 1 + age", ge=0)] = 0.5
-    explore: Annotated[float, arg("eps_0: share of R that goes to new devices at first", ge=0, le=1)] = 0.9
-    explore_least: Annotated[float, arg("eps_min: share that it falls to", ge=0, le=1)] = 0.3
-    decay: Annotated[float, arg("of the share, per tick", gt=0, le=1)] = 0.98
+    staleness: Annotated[float, arg("beta: exponent of 1 + age", ge=0)] = 0.5
+    explore: Annotated[float, arg("eps_0: initial share of R for new devices", ge=0, le=1)] = 0.9
+    explore_least: Annotated[float, arg("eps_min: smallest share for new devices", ge=0, le=1)] = 0.3
+    decay: Annotated[float, arg("decay of this share per tick", gt=0, le=1)] = 0.98
     credit: Annotated[
-        int | None, arg("outlying losses that exclude a device; not given: nobody is excluded", ge=1, le=10**9)
+        int | None, arg("number of outlying losses that exclude a device; default: none is excluded", ge=1, le=10**9)
     ] = None
-    radius: Annotated[float, arg("of a cluster of losses", unit="nats", gt=0)] = 0.5
-    limit: Annotated[int, arg("R: how many losses are needed to judge any", key="policy.limit", ge=1, le=10**8)] = 1
+    radius: Annotated[float, arg("radius of a cluster of losses", unit="nats", gt=0)] = 0.5
+    limit: Annotated[int, arg("R: number of losses needed to judge any", key="policy.limit", ge=1, le=10**8)] = 1
     needs: ClassVar[tuple[str, ...]] = ("loss",)
 
     def init(self, num_devices: int) -> Memory:

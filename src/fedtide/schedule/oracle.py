@@ -22,15 +22,15 @@ Subset: TypeAlias = tuple[int, ...]  # positions within the candidates, ascendin
 
 @dataclass(frozen=True)
 class Oracle:
-    """Looks one step ahead: of the sets that it tries, the one whose model has the least loss on held-out samples."""
+    """Looks one step ahead: picks the set whose model has the least loss on held-out samples."""
 
     search: Annotated[
         Literal["greedy", "exchange", "beam"],
-        arg("greedy: adds the best device, one by one; exchange: then replaces one by one; beam: keeps several sets"),
+        arg("greedy: add the best device, one by one; exchange: then replace one by one; beam: keep several sets"),
     ] = "exchange"
-    passes: Annotated[int, arg("rounds of exchange at most", ge=1, le=1000)] = 1
-    width: Annotated[int, arg("sets that the beam keeps of each size", ge=1, le=10**6)] = 8
-    fewest: Annotated[int, arg("devices that upload at least, if so many are ready", ge=0, le=10**8)] = 1
+    passes: Annotated[int, arg("largest number of exchange rounds", ge=1, le=1000)] = 1
+    width: Annotated[int, arg("number of sets of each size that the beam keeps", ge=1, le=10**6)] = 8
+    fewest: Annotated[int, arg("smallest number of uploads, if enough devices are ready", ge=0, le=10**8)] = 1
     needs: ClassVar[tuple[str, ...]] = ("outcome",)
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Selection:

@@ -33,7 +33,7 @@ def schedule_by_weight(weight: Floats | Ints, count: int, rng: Rng) -> Ints:
 
 
 SMALL: Final = 1000  # values that are sorted as a whole
-PoolShare = Annotated[float, arg("share of the N devices, those with the best channels, that are chosen from")]
+PoolShare = Annotated[float, arg("share of the N devices with the best channels, among which it chooses")]
 
 
 class Scheduler(Protocol):
@@ -87,7 +87,7 @@ def _best_channels(candidates: Candidates, share: float, limit: int) -> Ints:
 
 @dataclass(frozen=True)
 class Random:
-    """rdm: R devices uniformly at random."""
+    """R devices uniformly at random."""
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
         """Draw without replacement."""
@@ -119,7 +119,7 @@ class BestChannelBestNorm:
 
 @dataclass(frozen=True)
 class AgeBased:
-    """Among the floor(0.5 N) best channels, the R devices that missed most ticks so far (least often scheduled)."""
+    """Among the floor(0.5 N) best channels, the R devices that missed the most ticks so far."""
 
     pool_share: PoolShare = 0.5
     looks_back: ClassVar[bool] = True
@@ -138,12 +138,14 @@ class Proposed:
     search: Annotated[
         Literal["swaps", "certified"],
         arg(
-            "beyond 3 million subsets; swaps: descent from 96 starts; certified: longer, with a proved gap in the record"
+            "search used beyond 3 million subsets. swaps: descent from 96 starts; certified: slower, records a proved gap"
         ),
     ] = "swaps"
     time_limit: Annotated[
         int,
-        arg("of the certified search; the default is about 10 ms, 0: no tree", unit="steps", ge=0, le=10**12),
+        arg(
+            "largest effort of the certified search: about 10 ms by default; 0: no tree", unit="steps", ge=0, le=10**12
+        ),
     ] = STEPS
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Selection:
@@ -160,10 +162,10 @@ class Proposed:
 
 @dataclass(frozen=True)
 class BestOfRandomSubsets:
-    """What the paper's authors released in place of the argmin: the least label variance of `tries` random subsets."""
+    """The authors' released code: the least label variance among `tries` random subsets, in place of the argmin."""
 
     pool_share: PoolShare = 0.5
-    tries: Annotated[int, arg("subsets that are drawn", ge=1, le=10**5)] = 30
+    tries: Annotated[int, arg("number of subsets drawn", ge=1, le=10**5)] = 30
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Selection:
         """Draw, score, keep the best."""

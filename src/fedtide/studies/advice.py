@@ -61,24 +61,24 @@ class FrontPoint(NamedTuple):
 class Advice(NamedTuple):
     """Recommended settings for a network, what each is worth, and how sure that is."""
 
-    base: Experiment  # as it was given
+    base: Experiment  # the experiment that was given
     experiment: Experiment  # the base with the advice
-    keys: dict[str, Any]  # that the advice changes
-    goal: str  # accuracy, time, airtime, joules
-    metric: str  # that the race was decided by
-    worth: tuple[Worth, ...]  # of every choice
-    worth_share: float  # of the horizon on which the gains of the choices were measured
-    race: RaceResult  # of the base and the best settings of the short runs; its gain is that on fresh seeds
-    pruned: Pruned  # by plans
+    keys: dict[str, Any]  # the keys that the advice changes
+    goal: str  # the objective: accuracy, time, airtime or joules
+    metric: str  # the metric that decided the race
+    worth: tuple[Worth, ...]  # what each choice is worth
+    worth_share: float  # share of the horizon on which the gains of the choices were measured
+    race: RaceResult  # the race between the base and the best settings of the short runs; its gain is measured on fresh seeds
+    pruned: Pruned  # settings that plans ruled out
     notes: tuple[str, ...]  # what is not offered, and why
-    screened: int  # settings that had a short run
-    screened_share: float  # of the horizon that these had
-    front: tuple[FrontPoint, ...]  # of time, airtime and joules to the target
+    screened: int  # number of settings that had a short run
+    screened_share: float  # share of the horizon that the short runs had
+    front: tuple[FrontPoint, ...]  # the trade-off of time, airtime and joules to the target
     target: float | None  # the accuracy of the front; None: the base has no run on fresh seeds
-    reached: Reached | None  # None: the advice is for accuracy
+    reached: Reached | None  # how many seeds reach the target; None: the advice is for accuracy
     seeds: str  # which seeds chose, raced and confirmed
-    num_runs: int
-    seconds: float  # of one core
+    num_runs: int  # number of runs
+    seconds: float  # core time of the runs
     provenance: dict[str, Any]  # version, commit and instruction path
 
     @property

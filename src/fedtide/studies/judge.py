@@ -70,14 +70,14 @@ class WorldVerdict(NamedTuple):
 class Judgement(NamedTuple):
     """Whether a part is better than another one, world by world, with a certificate that others can verify."""
 
-    part: str
-    against: str
-    metric: str
+    part: str  # the judged part
+    against: str  # the part that it is compared with
+    metric: str  # the number per run that is compared
     margin: float | None  # differences that are shown to be smaller are called no difference
-    worlds: tuple[WorldVerdict, ...]
-    num_runs: int
-    seconds: float  # of one core that they took
-    certificate: dict[str, Any]
+    worlds: tuple[WorldVerdict, ...]  # a verdict per world
+    num_runs: int  # number of runs
+    seconds: float  # core time of the runs
+    certificate: dict[str, Any]  # what was found and how, with a digest
 
     def table(self) -> Any:
         """Return a row per world: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed."""

@@ -115,7 +115,7 @@ def _source_digests(keys: Mapping[str, Any], allow: Sequence[str] = ()) -> dict[
         refuse_source(name, allow)
         place, digest = name.rpartition(":")[0], user_source_digest(name)
         if digest is None:
-            raise FedtideError(f"{name}: there is no file {place}; give its path, as in path/mine.py:Part")
+            raise FedtideError(f"{name}: file not found: {place}; give its path, as in path/mine.py:Part")
         if files.setdefault(os.path.basename(place), digest) != digest:
             raise FedtideError(f"two of the files are called {os.path.basename(place)}; rename one of them")
     return files
@@ -147,7 +147,7 @@ def part_kind(given: Any) -> str:
             if len(kinds) == 1:
                 return kinds[0]
             raise FedtideError(
-                f"{shown(given)} is no part: give path/mine.py:Part, or policy.scheduler=random for one of ours"
+                f"{shown(given)} is not a part: give path/mine.py:Part, or policy.scheduler=random for a built-in one"
             )
         found = registry.find_part("part", given, {})
     fits = [kind for kind in JUDGED_KINDS if _fits(kind, found)]
@@ -191,7 +191,9 @@ def reference_part(part: JudgedPart, against: Any) -> JudgedPart:
         tree = dict.fromkeys(part.keys, tree)
     keys |= _entries(tree)
     if other := {*keys} - {*part.keys}:
-        raise FedtideError(f"against names {', '.join(sorted(other))}, which the judged part has not: leave it out")
+        raise FedtideError(
+            f"against names {', '.join(sorted(other))}, which the judged part does not have: leave it out"
+        )
     return JudgedPart(keys, _source_digests(keys, part.allowed), part.allowed)
 
 

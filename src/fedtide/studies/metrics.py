@@ -124,7 +124,7 @@ def metric_margin(name: str, given: float | None = None) -> float | None:
 
 @dataclass(frozen=True)
 class UploadShare:
-    """A metric: the share of a run's uploads that arrived, were lost, stayed silent or were sent once more."""
+    """A metric: the share of a run's uploads that arrived, were lost, stayed silent or were retransmitted."""
 
     fate: str
 

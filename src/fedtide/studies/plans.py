@@ -28,10 +28,10 @@ class Plans(NamedTuple):
     def frame(self) -> Any:
         """Return one row per plan: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
-        variant, the keys that differ; aggregations, num_ready (mean), uploads, lost_share (at most, if packets tell their
+        Columns: variant, the keys that differ, aggregations, num_ready (mean), uploads, lost_share (at most, if packets tell their
         size as they are encoded), mean_age (ticks), budget_bits (median), kept_share (mean r/d), symbols granted,
         symbols_sent (what packets take of them), air_time and air_time_sent, joules, co2_grams, never_heard (devices). What
-        only a training tells, or nobody counts, is NaN.
+        only training can tell, or what is not counted, is NaN.
         """
         return notebook_frame(notebook_columns(self.rows()))
 
@@ -90,7 +90,7 @@ def plans(
 ) -> Plans:
     """Predict what every run of a study will do, without training.
 
-    base, axes, variants, seeds: as in `fedtide.study`; without seeds, that of the base. say: called with a line about each
+    base, axes, variants: as in `fedtide.study`. seeds: as there; None: the base's seed. say: called with a line about each
     download.
     """
     if seeds is None and not (isinstance(base, (str, Path)) and "=" not in str(base)):

@@ -120,8 +120,11 @@ def draw_study(
         label += ",\naveraged over one $T_{\\max}$" if smooth else ""
     else:
         bands = _gains(results, compared, column, over)
-        what = "gain over" if column == "test_accuracy" else "difference from"
-        label = f"{label}: cumulative\nmean {what} {_text(against)}"
+        what = "gain" if column == "test_accuracy" else "difference"
+        name, _, value = against.rpartition("=")
+        axis = next((each for each in study.axes if each.rpartition(".")[2] == name), None)
+        other = _text(_axis_value(axis, value) if axis else against, 40)
+        label = f"cumulative mean {what} in\n{label} {'over' if what == 'gain' else 'from'} {other}"
         if not any(results[each.label] for each in compared.values() if each):
             raise FedtideError(f"against {against!r} has no finished run yet; run the study first")
     texts = {
@@ -130,7 +133,7 @@ def draw_study(
     }
     places = {name: _place(study, name) for name in bands}
     settings = list(dict.fromkeys(setting for _, setting in places.values()))
-    if len(settings) > 1 and len({*places.values()}) == len(places):  # curves of one panel are told apart by their name
+    if len({*places.values()}) == len(places):  # curves of one panel are told apart by their name
         texts = {name: text.replace(_text(name), _text(places[name][0]), 1) for name, text in texts.items()}
     looks = line_styles(name for name, _ in places.values()) if len(settings) > 1 else line_styles(even)
     with figure_style(style) as how:
@@ -143,7 +146,7 @@ def draw_study(
             drawn_as = {name: looks[places[name][0] if len(settings) > 1 else name] for name in mine}
             _draw_bands(panel, mine, drawn_as, texts, within)
             panel.set_xlabel(figure_axis_name(over))
-            if number % panels.shape[1] == 0 or how.stacked:
+            if len(settings) == 1:
                 panel.set_ylabel(label)
             if against is not None:
                 panel.axhline(0, color="black", linewidth=0.8)
@@ -151,6 +154,9 @@ def draw_study(
                 name_panel(panel, how, number, _text(setting, 80))
         for panel in panels.ravel()[len(settings) :]:
             panel.remove()
+        if len(settings) > 1:
+            whole = label if panels.shape[0] == 1 else label.replace("\n", " ")
+            figure.supylabel(whole, fontsize=panels[0, 0].yaxis.label.get_size())
         title = mixed_seeds_note(even) or None if against is None else None
         legend_below(figure, how, panels.ravel()[: len(settings)], title=title)
         return save_figure(figure, stem)

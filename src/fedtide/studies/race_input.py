@@ -47,7 +47,8 @@ def race_entries(candidates: Any, base: Given, name: str) -> dict[str, Experimen
         named = candidates
     if not isinstance(named, Mapping) or not named:
         raise FedtideError(
-            f"candidates={shown(candidates)} names nobody: give {{'name': {{keys}}}}, a list of keys, or keys with lists of values"
+            f"candidates={shown(candidates)} has no candidates: "
+            f"give {{'name': {{keys}}}}, a list of keys, or keys with lists of values"
         )
     variants = {label: spec.given_base(each) for label, each in named.items()}
     study = spec.side_by_side_study(name, variants, 1, spec.given_base(base))
@@ -61,7 +62,9 @@ def race_entries(candidates: Any, base: Given, name: str) -> dict[str, Experimen
 def race_stage(given: Any, seeds: Sequence[int]) -> Stage:
     """Return a fidelity with its seeds."""
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        raise FedtideError(f"the fidelity {shown(given)} is no mapping: give keys, such as {{'timeline.horizon': 2.5}}")
+        raise FedtideError(
+            f"the fidelity {shown(given)} is not a mapping: give keys, such as {{'timeline.horizon': 2.5}}"
+        )
     keys = {key: value for key, value in given.items() if key != "seeds"}
     count = given.get("seeds", len(seeds))
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= len(seeds):
@@ -87,7 +90,7 @@ def check_race(
         raise FedtideError(f"validation={shown(validation)} must be a share of the training samples, or None")
     if against is not None and against not in entries:
         raise FedtideError(
-            f"against={shown(against)} is no candidate; there are {', '.join(map(repr, list(entries)[:6]))}"
+            f"against={shown(against)} is not a candidate; choose from {', '.join(map(repr, list(entries)[:6]))}"
         )
 
 

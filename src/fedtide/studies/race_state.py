@@ -52,26 +52,26 @@ class RaceRow(NamedTuple):
 class RaceResult(NamedTuple):
     """The result of a race: the winner, how sure that is, and when and why the others were dropped."""
 
-    name: str
-    metric: str
-    level: float  # the probability, at most, that the race drops one of the truly best
-    leader: str
-    rows: tuple[RaceRow, ...]  # of every candidate, in the order in which they were given
+    name: str  # name of the race
+    metric: str  # the number per run that is compared
+    level: float  # upper bound on the probability that the race drops one of the truly best
+    leader: str  # name of the winner
+    rows: tuple[RaceRow, ...]  # one per candidate, in the given order
     stopped: str  # why the race ended
-    num_runs: int  # all of them, those that were in the store already too
-    seconds: float  # of one core that they took
-    note: str = ""  # what else is to be said, of the fresh seeds and of pairs on different instruction paths
-    against: str | None = None  # with what the leader was compared on fresh seeds; None: with nothing
-    confirmed: Comparison | None = None  # its gain there: positive is better, a plain 95 % interval
+    num_runs: int  # number of runs, including those that were already stored
+    seconds: float  # core time of the runs
+    note: str = ""  # remarks about the fresh seeds and about pairs on different instruction paths
+    against: str | None = None  # the candidate that the winner was compared with on fresh seeds; None: it was not
+    confirmed: Comparison | None = None  # the winner's gain there with a plain 95 % interval; positive is better
 
     @property
     def tied(self) -> tuple[str, ...]:
-        """Who is still in the race beside the leader."""
+        """The candidates that are still in the race apart from the leader."""
         return tuple(row.candidate for row in self.rows if not row.reason and row.candidate != self.leader)
 
     @property
     def eliminated(self) -> tuple[RaceRow, ...]:
-        """Who left the race."""
+        """The candidates that were dropped."""
         return tuple(row for row in self.rows if row.reason)
 
     def table(self) -> Any:

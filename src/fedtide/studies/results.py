@@ -77,7 +77,7 @@ class Uploads(NamedTuple):
     capacity: npt.NDArray[np.float32]  # bit/symbol, to seven digits: they can be drawn again from the seed
     lost: Ints  # 1 if it did not arrive
     silent: Ints | None = None  # 1 if nothing was sent; None: stored by an older version, which does not tell
-    retransmitted: Ints | None = None  # 1 if a lost packet was sent once more; None: not stored
+    retransmitted: Ints | None = None  # 1 if a lost packet was retransmitted; None: not stored
 
     @property
     def offsets(self) -> Ints:
@@ -325,7 +325,7 @@ def _fate(sent: Uploads, name: str) -> Floats:
 
 
 def _is_told(sent: Uploads, name: str) -> bool:
-    """Say whether uploads tell something with a column: who was silent, always; who sent once more, if any did."""
+    """Say whether uploads tell something with a column: who was silent, always; who retransmitted, if any did."""
     found = getattr(sent, name)
     return found is not None and (name == "silent" or bool(found.any()))
 

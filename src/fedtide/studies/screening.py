@@ -184,7 +184,7 @@ class Screening:
         spent = amount_spent(run, self.spends)
         if is_base:
             if np.isnan(spent).any():
-                raise FedtideError(f"nobody counts what the advice is for: {UNCOUNTED[self.spends]}")
+                raise FedtideError(f"the cost that the advice is about is not counted: {UNCOUNTED[self.spends]}")
             self.spent[seed] = run.horizon if self.spends == "time" else max(float(spent[-1]), 1e-300)
         whole = self.spent[seed]
         edges = np.concatenate([[0.0], np.minimum(spent, whole), [whole]])

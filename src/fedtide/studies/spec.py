@@ -276,7 +276,7 @@ def given_study(
         return read_study(Path(path))
     for what, each in (("axes", axes), ("variants", variants)):
         if each is not None and not isinstance(each, Mapping):
-            raise FedtideError(f"{what}={shown(each)} is no mapping: give names, each with what belongs to it")
+            raise FedtideError(f"{what}={shown(each)} is not a mapping: give names with their values")
     listed = {axis: _listed(values) for axis, values in (axes or {}).items()}
     return cross_study(
         name, given_base(base), listed, variants or {}, listed_seeds(default_seeds if seeds is None else seeds)

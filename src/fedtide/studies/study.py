@@ -39,22 +39,24 @@ class StudyResult(NamedTuple):
     def frame(self) -> Any:
         """Return one row per run and evaluation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
-        study, variant, run, the keys that differ (seed among them), path, version and date of what made it, then index, time,
-        test_accuracy, test_loss, train_loss (NaN where not measured), and what was spent up to then: symbols, bits, ...,
-        uploads and how many of them were lost, silent or retransmitted; and metrics/NAME, what else was measured.
+        Columns: study, variant, run, the keys that differ (seed among them), path, version and date of what made it, then
+        index, time, test_accuracy, test_loss, train_loss (NaN where not measured), and what was spent up to then: symbols,
+        bits, ..., uploads and how many of them were lost, silent or retransmitted; and metrics/NAME, what else was measured.
         """
         return notebook_frame(notebook_columns(long_table_rows(self.study, self.results)))
 
     def table(self, metric: str = _METRIC, against: str | None = None, margin: float | None = None) -> Any:
         """Return one row per variant, as `frame` does: its mean, and its paired difference from another one.
 
-        metric: the number per run that is compared; `fedtide study show --help` lists them. against: with which variant (or
-        part of labels, as `scheduler=random`, all else being equal); None: the first one. margin: the smallest difference
-        that matters, for the verdict `no difference above` it; None: 0.01 of accuracies, none of other metrics; 0: none.
+        metric: the number per run that is compared; `fedtide study show --help` lists them. against: the variant to compare
+        with, or a part of labels such as `scheduler=random`, all else being equal; None: the first one. margin: the smallest
+        difference that matters, for the verdict `no difference above` it; None: 0.01 of accuracies, none of other metrics; 0:
+        none.
+
         Columns: variant, seeds, done, mean (of time_to_A and the like: median, and how many seeds reached it); difference
         with its interval low to high, num_seeds, seeds_needed (to resolve it), within (the margin that it is shown not to
         exceed), verdict, against, diverged_note (how many runs did not stay finite), and the shares of the uploads that
-        arrived, were lost, stayed silent or were sent once more.
+        arrived, were lost, stayed silent or were retransmitted.
         """
         return notebook_frame(notebook_columns(table_rows(self.study, self.results, metric, against, margin)))
 

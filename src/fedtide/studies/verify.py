@@ -111,10 +111,12 @@ def _read(path: Path) -> dict[str, Any]:
         tree = json.loads(read_bytes(path))
     except ValueError as error:
         raise CertificateError(
-            f"{path} is no certificate ({error}): name the file that `fedtide judge` wrote"
+            f"{path} is not a certificate ({error}): name the file that `fedtide judge` wrote"
         ) from None
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
-        raise CertificateError(f"{path} is no certificate of format {FORMAT}: name the file that `fedtide judge` wrote")
+        raise CertificateError(
+            f"{path} is not a certificate of format {FORMAT}: name the file that `fedtide judge` wrote"
+        )
     if certificate_digest(tree) != tree.get("digest"):
         raise CertificateError(f"{path} was changed: its digest is not that of its content; ask for another copy")
     try:
@@ -165,13 +167,15 @@ def _check_world(tree: Mapping[str, Any], part: JudgedPart, record: Mapping[str,
         ):
             raise CertificateError(f"{name}: {side} was not tuned as the rule says; judge it again")
         if any(len(tried["values"]) != TUNING_SEEDS for tried in tuning[side]):
-            raise CertificateError(f"{name}: {side} has not {TUNING_SEEDS} tuning runs per setting; judge it again")
+            raise CertificateError(
+                f"{name}: {side} does not have {TUNING_SEEDS} tuning runs per setting; judge it again"
+            )
         if record["chosen"][side] != tuned_settings(tuning[side], tree["metric"]):
             raise CertificateError(
                 f"{name}: the settings chosen for {side} do not follow from the tuning runs; judge it again"
             )
         if len(judging[side]) != len(judging["seeds"]):
-            raise CertificateError(f"{name}: {side} has not one number per judging seed; judge it again")
+            raise CertificateError(f"{name}: {side} does not have one number per judging seed; judge it again")
     found, said = world_verdict(record, tree["metric"], tree["level"], tree["margin"]), record["verdict"]
     if not all(_close(said[key], value, 1e-9) for key, value in found.items()):
         raise CertificateError(

@@ -101,7 +101,7 @@ def _kind_of(part: Any) -> str:
         called = known.calls.get("", ())
         if called and names[: len(called)] == called:
             return kind
-    raise FedtideError(f"what kind of part {part!r} is cannot be told from its arguments: say check(part, kind)")
+    raise FedtideError(f"what kind of part {part!r} is cannot be inferred from its arguments: use check(part, kind)")
 
 
 # What is asked.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WaitForAll:
-    """Rounds: the server acts when everyone who has a model has finished, so as late as the slowest of this round."""
+    """Rounds: the server acts when every device that has a model has finished."""
 
     def when(self, situation: Situation) -> float:
         """Return now, if nobody trains or sends."""
@@ -38,9 +38,9 @@ class WaitForAll:
 
 @dataclass(frozen=True)
 class Deadline:
-    """Rounds of limited length: the server acts when everyone has finished, but no later than a time after the last model."""
+    """Rounds of limited length: the server acts when every device has finished, or at the deadline."""
 
-    deadline: Annotated[float, arg("how long a round lasts at most", gt=0, key="timeline.period")]
+    deadline: Annotated[float, arg("longest duration of a round", gt=0, key="timeline.period")]
 
     def when(self, situation: Situation) -> float:
         """Return now if nobody trains or sends, else the deadline."""
@@ -50,7 +50,7 @@ class Deadline:
 
 @dataclass(frozen=True)
 class SampledStaleness:
-    """FedAsync's own experiment: at every aggregation a device drawn at random brings an update of a random age.
+    """FedAsync's own experiment: every aggregation uses one random device with an update of random age.
 
     Xie, Koyejo and Gupta, "Asynchronous federated optimization", 2019: staleness ~ U{0, ..., max_staleness}, no clock. Here an
     aggregation lasts one period. How long devices take does not matter.
@@ -58,7 +58,7 @@ class SampledStaleness:
 
     max_staleness: Annotated[int, arg("the largest age, in aggregations", ge=0, le=10**4)] = 4
     period: Annotated[float, arg("time between aggregations", gt=0, key="timeline.period")] = 0.25
-    seed: Annotated[int, arg("of the draws", key="seed")] = 0
+    seed: Annotated[int, arg("seed of the draws", key="seed")] = 0
 
     @property
     def history(self) -> int:

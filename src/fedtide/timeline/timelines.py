@@ -55,13 +55,13 @@ def _job_times(clock: Clock, number: int) -> Floats:
 
 
 UploadTime: TypeAlias = Annotated[
-    float, arg("how long the uploads of an aggregation take", ge=0, key="timeline.upload_time")
+    float, arg("duration of the uploads of an aggregation", ge=0, key="timeline.upload_time")
 ]
 
 
 @dataclass(frozen=True)
 class Periodic:
-    """The paper's design: aggregate every `period` (T~) with whoever has finished.
+    """The paper's design: aggregate every `period` (T~) among the devices that have finished.
 
     With an upload time U the model of aggregation t is there at t T~ + U.
     """
@@ -103,14 +103,14 @@ class Periodic:
 
 @dataclass(frozen=True)
 class Synchronous:
-    """FedAvg: a round lasts `round_duration` (T_max), or until the slowest participant has finished; nobody is stale.
+    """FedAvg: a round lasts `round_duration` (T_max), or until the slowest participant has finished; no update is stale.
 
     Those who are there when a round begins take part; the server waits for them, but not for one that will never finish.
     The others wait for a later round. With nobody there the next round begins when the first is back. An upload time comes
     on top of a round: the next one begins when the uploads are in.
     """
 
-    round_duration: Annotated[float, arg("how long a round lasts at least", gt=0, key="fleet.max_duration")]
+    round_duration: Annotated[float, arg("shortest duration of a round", gt=0, key="fleet.max_duration")]
     upload_time: UploadTime = 0.0
 
     def __call__(self, clock: Clock) -> Iterator[Tick]:
@@ -258,7 +258,7 @@ def _put(buckets: dict[int, list[Ints]], device: Ints, due: Ints) -> None:
 
 @dataclass(frozen=True)
 class Buffered:
-    """FedBuff's clock: aggregate as soon as the updates of `size` devices lie in the buffer.
+    """FedBuff's clock: aggregate as soon as the buffer holds updates of `size` devices.
 
     waits: whoever has finished waits for the new model. Without, as in the simulator of FedBuff's authors, it goes on at once
     with the newest model while its update lies in the buffer. Two things differ from theirs: an update that is finished while
@@ -269,9 +269,11 @@ class Buffered:
     come in the order of their numbers. An update arrives U, the upload time, after its device has finished.
     """
 
-    size: Annotated[int, arg("how many finished devices it waits for", ge=1, le=10**8, key="timeline.buffer_size")]
+    size: Annotated[int, arg("number of finished devices it waits for", ge=1, le=10**8, key="timeline.buffer_size")]
     upload_time: UploadTime = 0.0
-    waits: Annotated[bool, arg("finished devices wait for the new model; false: they go on with the newest")] = True
+    waits: Annotated[bool, arg("finished devices wait for the new model; false: they continue with the newest one")] = (
+        True
+    )
 
     def when(self, situation: Situation) -> float:
         """Return now, if so many updates are there."""

@@ -501,7 +501,7 @@ _COUNTS: Final = ("tick", "num_selections", "acts_here", "num_picked", "num_lost
 
 @dataclass(frozen=True)
 class Uniform:
-    """Everyone who waits is as likely as any other: FedAvg's and FedBuff's."""
+    """Every waiting device is equally likely, as in FedAvg and FedBuff."""
 
     def __call__(self, idle: Idle, count: int, rng: Rng) -> Ints:
         """Draw without replacement."""
@@ -510,7 +510,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class FewestJobs:
-    """Those who have trained least often so far; of equals a draw."""
+    """The devices that trained least often so far; ties are drawn."""
 
     def __call__(self, idle: Idle, count: int, rng: Rng) -> Ints:
         """Sort by trainings so far, then by lot."""

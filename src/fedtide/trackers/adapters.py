@@ -134,7 +134,7 @@ class MLflow(_Adapter):
     experiment: Annotated[str, arg("the MLflow experiment that the run belongs to")] = "fedtide"
     uri: Annotated[
         str | None,
-        arg("of the tracking server or store; default: an SQLite file in the run folder, or in mlflow/ here"),
+        arg("address of the tracking server or store; default: an SQLite file in the run folder, or in mlflow/ here"),
     ] = None
     _client: Any = field(default=None, init=False, repr=False)
     packages = ("mlflow", "sqlalchemy", "alembic")  # the slim package, and what its SQLite store needs
@@ -209,7 +209,7 @@ class WandB(_Adapter):
     """
 
     project: Annotated[str, arg("the project that the run belongs to")] = "fedtide"
-    mode: Annotated[Literal["offline", "online"], arg("offline: into files alone, nothing goes over the network")] = (
+    mode: Annotated[Literal["offline", "online"], arg("offline: write files only, nothing goes over the network")] = (
         "offline"
     )
     packages = ("wandb",)

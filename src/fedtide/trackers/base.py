@@ -88,7 +88,9 @@ def make_trackers(wanted: Sequence[str | Mapping[str, Any] | object]) -> list[Na
     What cannot be made, or cannot be called as it will be, is refused here, before a run begins; what fails later only warns.
     """
     if isinstance(wanted, str | Mapping) or not isinstance(wanted, Sequence):
-        raise FedtideError(f"tracker={shown(wanted)} is no list; write tracker=[{', '.join(TRACKERS)}] or some of them")
+        raise FedtideError(
+            f"tracker={shown(wanted)} is not a list; write tracker=[{', '.join(TRACKERS)}] or some of them"
+        )
     return [_make(each) for each in wanted]
 
 

@@ -90,7 +90,9 @@ def own_league_methods(path: Path) -> tuple[LeagueMethod, ...]:
         if name in (*LEAGUE_METHODS, "combined"):
             raise FedtideError(f"{what} is a method of the league already: give yours another name")
         if not isinstance(row, dict) or not isinstance(row.get("title"), str) or not {*row} <= {*_ROW_KEYS}:
-            raise FedtideError(f"{what} is no row of the league: give a title, and any of {', '.join(_ROW_KEYS[1:])}")
+            raise FedtideError(
+                f"{what} is not a row of the league: give a title, and any of {', '.join(_ROW_KEYS[1:])}"
+            )
         settings, rates, grid = row.get("settings", [{}]), row.get("rates", RATES), row.get("grid", {"": [1]})
         if not settings or not isinstance(settings, list) or not all(isinstance(each, dict) for each in settings):
             raise FedtideError(f"{what}: settings are a list of keys to choose from; give some, or leave them out")
@@ -111,7 +113,7 @@ def own_league_methods(path: Path) -> tuple[LeagueMethod, ...]:
         made = _method(name, row)
         if made.control not in LEAGUE_METHODS:
             known = ", ".join(LEAGUE_METHODS)
-            raise FedtideError(f"{what}: control={made.control} is no method of the league: name one of {known}")
+            raise FedtideError(f"{what}: control={made.control} is not a method of the league: name one of {known}")
         found.append(made._replace(alone=True))
     if not found:
         raise FedtideError(

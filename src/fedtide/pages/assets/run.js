@@ -721,7 +721,7 @@
   function tableOf(run) {
     const c = column(run), { offset, picked, age, capacity, symbols, budget_bits, sent_bits, num_kept, weight } = run.picks, rows = [];
     const [lost, silent, again] = ["lost", "silent", "retransmitted"].map((name) => new Set(c < 0 ? [] : run.columns[name][c]));
-    const fate = (device) => (lost.has(device) ? "lost" : silent.has(device) ? "silent" : "arrived") + (again.has(device) ? ", sent once more" : "");
+    const fate = (device) => (lost.has(device) ? "lost" : silent.has(device) ? "silent" : "arrived") + (again.has(device) ? ", retransmitted" : "");
     if (c >= 0) for (let i = offset[c]; i < offset[c + 1]; i++) rows.push([String(picked[i]), String(age[i]), F.fixed(capacity[i], 2), F.number(symbols[i], 5), F.number(budget_bits[i], 6), F.number(sent_bits[i], 7), F.number(num_kept[i], 7), F.fixed(weight[i], 3), fate(picked[i])]);
     const more = ["cell", "edge", "interference"].filter((name) => run.picks[name]);
     rows.forEach((row, i) => { for (const name of more) { const value = run.picks[name][offset[c] + i]; row.push(name === "interference" ? (value > 0 ? F.fixed(10 * Math.log10(value), 1) : "none") : String(value)); } });

@@ -165,7 +165,7 @@
     if (rows.some((row) => told(row).note)) list.append(make("p", { class: "note" }, "* some pairs mix instruction paths; the comparison says which."));
     const absent = rows.filter((row) => !isThere(row)).length;
     if (absent) list.append(make("p", { class: "note" }, `${absent} comparison${absent > 1 ? "s have" : " has"} no runs yet and ${absent > 1 ? "are" : "is"} not listed.`));
-    const whole = make("details", null, make("summary", null, "The same as a table"));
+    const whole = make("details", null, make("summary", null, "As a table"));
     whole.addEventListener("toggle", () => { if (whole.open && whole.children.length < 2) whole.append(asTable()); });
     list.append(whole);
     where.replaceChildren(list);
@@ -356,7 +356,7 @@
     const all = shown.map(({ i }) => lines.get(i)), log = height() === "train_loss" && !state.diff;
     const x = state.zoom || [Math.min(...all.map((each) => each.x[0])), Math.max(...all.map((each) => each.x.at(-1)))];
     let low = Infinity, high = -Infinity;
-    const chosen = compared(), first = state.zoom ? x[0] : x[0] + (x[1] - x[0]) * (state.diff ? 1 / 7 : 0.06);
+    const chosen = compared(), first = state.zoom || !state.diff ? x[0] : x[0] + (x[1] - x[0]) / 7;
     for (const { i } of shown) {
       const each = lines.get(i), wide = bands() && chosen.has(i) && each.n > 1;
       each.x.forEach((at, k) => {
@@ -602,7 +602,7 @@
     if (state.diff) words.push("Differences are taken seed by seed, of averages up to then; the last point over time is what a comparison of averages tells.");
     else words.push(`Means over seeds${bands() ? " with 95 % intervals, of the compared curves" : " with 95 % intervals at the right end, of the compared curves"}${state.smooth ? ", every run averaged over one T_max around each point" : ""}.`);
     if (height() === "train_loss" && !state.diff) words.push("Losses: geometric means, on a logarithmic scale.");
-    if (height() === "test_accuracy") words.push(`The target is held against every single run, unsmoothed: ${data.axes[axis()]} at the first evaluation that shows it, averaged over seeds. A seed that does not reach it counts with all that it spent, so the mean is a lower bound (≥).`);
+    if (height() === "test_accuracy") words.push(`The target is checked in every run, unsmoothed: ${data.axes[axis()]} at the first evaluation that reaches it, averaged over seeds. A seed that never reaches it counts with all that it spent, so the mean is a lower bound (≥).`);
     words.push("Drag over a chart to look closer, double-click to go back.", ...family().notes.map((note) => `${note}.`));
     if (data.thinned) words.push(data.thinned);
     byId("said").textContent = words.join(" ");
@@ -614,8 +614,8 @@
     const fold = (title, content, isOpen) => { const part = make("details", { open: isOpen }, make("summary", null, title), content); node.append(part); };
     const spent = ["bits", "symbols", "air_time", "joules", "samples_trained", "bits_down"].filter((name) => all.ledger.some((row) => row[name] !== null));
     const name = (curve) => make("td", { class: "words" }, label(curve.name, 60), curve.setting ? ", " : null, curve.setting ? label(curve.setting, 60) : null);
-    const shares = [["lost_share", "of them lost"], ["silent_share", "silent"], ["retransmitted_share", "sent once more"], ["idle_share", "symbols idle"]].filter(([name]) => all.ledger.some((row) => row[name]));
-    const ledger = table(["curve", "seeds", "uploads", ...shares.map(([, words]) => words), ...spent.map((each) => data.axes[each]), "of it wasted"], all.ledger.map((row) => [name(all.curves[row.curve]), String(row.seeds), number(row.uploads, 6), ...shares.map(([each]) => percent(row[each], 1)), ...spent.map((each) => short(row[each])), percent(row.wasted, 0)]), "What every curve spent, averaged over seeds");
+    const shares = [["lost_share", "of them lost"], ["silent_share", "silent"], ["retransmitted_share", "retransmitted"], ["idle_share", "symbols unused"]].filter(([name]) => all.ledger.some((row) => row[name]));
+    const ledger = table(["curve", "seeds", "uploads", ...shares.map(([, words]) => words), ...spent.map((each) => data.axes[each]), "wasted"], all.ledger.map((row) => [name(all.curves[row.curve]), String(row.seeds), number(row.uploads, 6), ...shares.map(([each]) => percent(row[each], 1)), ...spent.map((each) => short(row[each])), percent(row.wasted, 0)]), "What every curve spent, averaged over seeds");
     ledger.id = "ledger";
     fold("What it cost", withFile("cost", ledger), false);
     const keys = Object.keys(all.differing);
@@ -624,7 +624,7 @@
     fold(`Settings that differ (${keys.length})`, keys.length ? withFile("settings", settings, "scroll wide") : make("p", { class: "note" }, "None: there is one variant."), false);
     if (all.commands.length) fold("Commands that reproduce it", make("pre", { id: "commands" }, all.commands.join("\n")), false);
     const absent = Object.entries(all.absent).map(([axis, why]) => make("li", null, `${data.axes[axis]}: ${why}`));
-    if (absent.length) fold("Axes that are not there, and why", make("ul", { class: "note", id: "absent" }, ...absent), false);
+    if (absent.length) fold("Missing axes, and why", make("ul", { class: "note", id: "absent" }, ...absent), false);
     if (all.caption) fold(all.title.slice(0, 120), make("p", { class: "note" }, all.caption), false);
     return node;
   }
