@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedtide
 from fedtide.core import versioned
 from fedtide.core.versioned import VersionedArray, VersionedDict, versioned_array, versioned_counts, versioned_dict
+from helpers import FakeTrainer, small, small_dataset
 
 
 @given(st.integers(1, 40), st.lists(st.integers(0, 2**32), max_size=12), st.data())
@@ -100,3 +103,21 @@ def test_a_change_costs_nothing_that_grows_with_the_column() -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0] + 1_000
+
+
+@pytest.mark.parametrize("timeline", [{}, {"name": "buffered", "buffer_size": 2}])
+def test_a_run_holds_no_more_models_the_longer_it_is(timeline: dict[str, Any]) -> None:
+    experiment, size, used = small(timeline={"horizon": 60.0} | timeline), 20_000, []
+    tracemalloc.start()
+    fedtide.simulate(
+        experiment,
+        dataset=small_dataset(),
+        trainer=FakeTrainer(size),
+        on_round=lambda *_: used.append(tracemalloc.get_traced_memory()[0]),
+    )
+    tracemalloc.stop()
+    early, late = len(used) // 3, len(used) - 2
+    assert late - early >= 20
+    assert (
+        used[late] - used[early] < 4 * size * (late - early) / 5
+    )  # bytes; versions that somebody trains from are kept

@@ -13,7 +13,6 @@ import numpy as np
 
 from fedtide import config
 from fedtide.core.files import write_atomically
-from fedtide.core.versioned import VersionedArray
 from fedtide.deploy import trace
 from fedtide.deploy.conversation import Conversation
 from fedtide.deploy.devices import RealDevices
@@ -24,7 +23,7 @@ from fedtide.deploy.settings import Terms, check_release, check_terms, deploymen
 from fedtide.deploy.trace import TraceHeader
 from fedtide.engine.loop import Loop, run_has_ended
 from fedtide.engine.preflight import preflight_answers, preflight_own_parts
-from fedtide.engine.step import Info, ServerState, initial_state
+from fedtide.engine.step import Info, ServerState, detached_state, initial_state
 from fedtide.engine.system import make_trainer, parameter_count
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.learning import native
@@ -83,7 +82,7 @@ class Coordinator:
             def save(record: RoundRecord, state: ServerState, info: Info) -> None:
                 period = self._devices.trace_line(state, info)
                 self._talk.close_period(period)
-                saved = _frozen(state)
+                saved = detached_state(state)  # another thread reads it while the loop goes on
 
                 def save_period() -> None:
                     writer.append(period)
@@ -163,12 +162,3 @@ class Coordinator:
         self._devices.resume(state, rounds, periods)
         _log.info("continuing at period %d", state.version)
         return state, ledger, rounds, trace.write_trace(place, before.trace._replace(periods=periods))
-
-
-def _frozen(state: ServerState) -> ServerState:
-    """Return a state that another thread can read while the loop goes on: columns that share nothing with later ones."""
-    return state._replace(
-        models=dict(state.models),
-        held=VersionedArray(np.array(state.held)),
-        uploads=VersionedArray(np.array(state.uploads)),
-    )

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 from fedtide.config import Experiment
 from fedtide.engine.exchange import Exchange
-from fedtide.engine.step import Info, ServerState, global_model, step
+from fedtide.engine.step import Info, ServerState, detached_state, global_model, step
 from fedtide.engine.system import System
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.metrics import ModelMetric, measure_model, predict_labels
@@ -76,6 +76,10 @@ class Loop:
     sinks: Sequence[tuple[str, Sink]] = ()  # each with the stage that its time is charged to
     names_ready: bool = True  # records say who was ready
     watch: Stopwatch = field(default_factory=Stopwatch)
+
+    def __post_init__(self) -> None:
+        """The first state is a caller's, who may keep it: what comes after it must not hang on it."""
+        self.state = detached_state(self.state)
 
     def run(self, ticks: Iterable[Tick], reaction: Settling | None = None) -> Vector:
         """Go through these ticks, or until nothing more is wanted; return the last model."""

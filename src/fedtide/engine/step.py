@@ -105,6 +105,12 @@ def initial_state(model: Vector, num_devices: int) -> ServerState:
     return ServerState(1, VersionedDict({1: model}), VersionedArray(held), VersionedArray(uploads))
 
 
+def detached_state(state: ServerState) -> ServerState:
+    """Return the state with a table and columns of its own: whoever keeps the other one keeps no later models alive."""
+    held, uploads = VersionedArray(np.array(state.held)), VersionedArray(np.array(state.uploads))
+    return state._replace(models=VersionedDict(state.models), held=held, uploads=uploads)
+
+
 def spread_over_edges(state: ServerState, edges: Hierarchical, num_samples: Ints) -> ServerState:
     """Return the first state of edge servers, which all begin with its model. num_samples: of every device [N]."""
     models = VersionedDict({version: edges.tiled(model) for version, model in state.models.items()})
