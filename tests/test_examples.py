@@ -50,6 +50,7 @@ def test_every_example_is_tested() -> None:
         *("own_module.py", "compare.py", "experiment.yaml", "study.yaml"),
         *("codec.yaml", "codec-weights.yaml", "gamma.yaml", "shakespeare.yaml", "million.yaml"),
         "edges.yaml",  # tests/test_edges.py
+        "private.yaml",  # tests/docs/test_private_updates.py
     }
 
 

@@ -138,7 +138,7 @@ def test_nothing_is_cut_off_or_wider_than_the_terminal(
 
 def test_one_kind_in_detail() -> None:
     text = " ".join(invoke("parts", "scheduler").stdout.split())
-    assert "tries int 30 subsets that are drawn (>= 1, <= 100000)" in text
+    assert "tries int 30 number of subsets drawn (>= 1, <= 100000)" in text
     assert "(candidates, limit, rng) -> positions" in text
     assert "init(num_devices) -> memory (memory, candidates, limit, rng) -> (positions" in text
     assert "fedtide run 'policy.scheduler={name: proposed, pool_share: 0.5}'" in text
@@ -206,7 +206,7 @@ def test_parts_of_installed_packages_are_listed_also_those_that_cannot_be_loaded
         assert "[/red]broken" in re.sub(r"\s", "", answer.stdout)
     text = " ".join(invoke("parts", "data").stdout.split())
     assert "theirs from pack.age:theirs" in text
-    assert "share float must be given how many, in % (>= 0, < 100)" in text
+    assert "share float must be given how many (%, >= 0, < 100)" in text
 
 
 @pytest.mark.parametrize(
