@@ -9,7 +9,6 @@ A class's parameters are those of its constructor; a plain function's are those 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import types
@@ -100,10 +99,8 @@ def _hints(part: Any) -> Mapping[str, Any]:
     """Return the annotations of a function or a constructor; none if they cannot be read here."""
     read_from = part.__init__ if inspect.isclass(part) else part
     found = _read_hints(read_from) if isinstance(read_from, types.FunctionType) else _read_hints.__wrapped__(read_from)
-    if not found and dataclasses.is_dataclass(
-        part
-    ):  # a field that it inherits may name what its own file does not import
-        return _read_hints(part)
+    if not found and inspect.isclass(part):  # fields of a dataclass may be of types that only their own file imports
+        return _read_hints(typing.cast(Any, part))
     return found
 
 
