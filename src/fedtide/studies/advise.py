@@ -22,7 +22,7 @@ from fedtide.studies.race_input import race_budget
 from fedtide.studies.race_state import NoCandidateLeftError
 from fedtide.studies.results import RunResult
 from fedtide.studies.run import Outcome, expected_run_work, study_backend
-from fedtide.studies.screening import SCREENING_SEEDS, VALIDATION, WHOLE_SEED, Bench, Screening
+from fedtide.studies.screening import SHORT_SEED, VALIDATION, WHOLE_SEED, Bench, Screening
 from fedtide.studies.spec import Given, given_base
 from fedtide.studies.statistics import FEWEST_SEEDS, paired_difference
 from fedtide.studies.store import kept_results
@@ -31,9 +31,9 @@ from fedtide.studies.table import by_label
 GOALS: Final = {"accuracy": "time", "time": "time", "airtime": "air_time", "joules": "joules"}  # what each counts
 _RACE_SEEDS: Final = 20
 _MOST_CONFIRM: Final = 10  # fresh seeds
-_SEARCH_PART: Final = 0.35  # of the budget, for short runs
-_RACE_PART: Final = 0.5  # of the budget, with the runs that confirm
-_CONFIRM_PART: Final = 0.3  # of the budget
+_SEARCH_PART: Final = 0.5  # of the budget, for the runs of one seed that find good settings
+_RACE_PART: Final = 0.36  # of the budget, with the runs that confirm
+_CONFIRM_PART: Final = 0.2  # of the budget
 _LEAST_RACE: Final = 8.5  # whole runs that a race must hold: six confirm, two race
 _LEAST_RUNS: Final = (
     12  # whole runs that a budget must hold: the race, two that tell how long they take, many short ones
@@ -104,14 +104,14 @@ def search_advice(
         # Without a short horizon, the first seed of the race takes a whole run of the base and of every finalist.
         held = _FINALISTS if short else max(int(race_seconds / whole) - 2 * confirm - 1, 1)
 
-        def on_leader(setting: Setting, gain: float, num_seeds: int) -> None:
-            told = f"{gain:+.4f} over the base on {num_seeds} screening seed{'s' * (num_seeds > 1)}"
+        def on_leader(setting: Setting, gain: float, share: float) -> None:
+            told = f"{gain:+.4f} over the base on one seed and {share:.0%} of the horizon"
             on_step(AdviceProgress("short runs", bench.seconds, bench.num_runs, space.text(setting), told))
 
         screening = Screening(bench, is_left, GOALS[goal], target if ends else None, share, limit, on_leader)
         best = screening.finalists(min(held, _FINALISTS))
         if not best:
-            ran = len(screening.scores[SCREENING_SEEDS[0]])
+            ran = len(screening.scores[SHORT_SEED])
             raise FedtideError(
                 f"budget={budget}: only the base had a short run; give more. Finished runs are kept"
                 if ran == 1
@@ -156,7 +156,7 @@ def search_advice(
             front=front,
             target=aim,
             reached=Reached(counts[0], counts[1], confirm) if ends else None,
-            seeds=f"{SCREENING_SEEDS[0]} to {WHOLE_SEED} chose, 0 to {_RACE_SEEDS - 1} at most raced, "
+            seeds=f"{SHORT_SEED} and {WHOLE_SEED} chose, 0 to {_RACE_SEEDS - 1} at most raced, "
             f"{_RACE_SEEDS} to {_RACE_SEEDS + confirm - 1} confirmed",
             num_runs=bench.num_runs + found.num_runs,
             seconds=bench.seconds + found.seconds,
@@ -195,9 +195,10 @@ def _least_share(space: DesignSpace, seconds: float, budget: str, say: Callable[
 def _whole_run_seconds(bench: Bench, share: float, seconds: float, budget: str, workers: int) -> float:
     """Return how long the base runs over the whole horizon, by short runs of it; raise if the budget holds too few."""
     base, took = bench.space.base_setting, 0.0
-    for (
-        seed
-    ) in SCREENING_SEEDS:  # the first run loads the data, so the second counts, unless it was stopped and went on
+    for seed in (
+        SHORT_SEED,
+        WHOLE_SEED,
+    ):  # the first run loads the data, so the second counts, unless it was stopped and went on
         run = bench.runs([base], [seed], share, {"data.validation": VALIDATION})[base][seed]
         took = run.totals.get("seconds") or took
     work, part = (expected_run_work(bench.study([base], [0], each, {}).runs[0]) for each in (1.0, share))

@@ -13,20 +13,32 @@ from fedtide import columns
 from fedtide.core import faults
 from fedtide.errors import FedtideError
 from fedtide.studies import spec
-from fedtide.studies.design_space import Choice, DesignSpace, Setting, replaced_options
+from fedtide.studies.design_space import DesignSpace, Setting
 from fedtide.studies.metrics import UNCOUNTED, amount_spent
 from fedtide.studies.results import RunResult
 from fedtide.studies.run import expected_run_work, run_study
 from fedtide.studies.store import Store
+from fedtide.studies.surrogate import (
+    Surrogate,
+    coordinates,
+    expected_improvement,
+    fit_surrogate,
+    is_numeric,
+    with_believed,
+)
 from fedtide.studies.table import by_label
+from fedtide.types import Floats
 
-SCREENING_SEEDS: Final = (1000, 1001)  # of no race: who is chosen by its luck on a seed must not race on it
-WHOLE_SEED: Final = 1002  # on which the best of the short runs run over the whole horizon
+SHORT_SEED: Final = 1000  # of no race: who is chosen by its luck on a seed must not race on it
+WHOLE_SEED: Final = 1001  # on which the best of the short runs run over the whole horizon
 VALIDATION: Final = 0.1  # share of the training samples on which settings are chosen, and which no device holds
-_MIXTURES: Final = 24
-_WHOLE_PART: Final = 0.3  # of the limit, for whole runs
-_PROMISING: Final = 3  # options of a choice that are mixed, the base's among them
-_MOST_ROUNDS: Final = 6
+_WHOLE_PART: Final = 0.4  # of the limit, for whole runs
+_ALONE_PART: Final = 0.4  # of the limit, for changes of one choice
+_BATCH: Final = 8  # settings that run before the next ones are chosen
+_PARENTS: Final = 8  # settings that others are varied from
+_VARIED: Final = 1000  # settings that differ from these in some choices, among which the next ones are chosen
+_OTHERS: Final = 400  # settings of any options, likewise
+_CHANGED: Final = 0.25  # of the choices of a varied setting
 _LEAST_GAIN: Final = (
     0.002  # of accuracy that a change must bring: of settings that are alike, the one with fewer changes leads
 )
@@ -97,85 +109,104 @@ class Screening:
     target: float | None  # accuracy beyond which more does not count
     share: float  # of the horizon
     limit: float  # seconds of one core
-    on_step: Callable[[Setting, float, int], None]  # told who leads, its gain over the base, on how many seeds
+    on_step: Callable[
+        [Setting, float, float], None
+    ]  # told who leads, its gain over the base, on which share of the horizon
     scores: dict[int, dict[Setting, float]] = field(default_factory=dict)  # by seed; higher is better
     spent: dict[int, float] = field(default_factory=dict)  # by the base, by seed
 
     def finalists(self, count: int) -> list[Setting]:
         """Search as long as the limit allows, and return the best settings, the base not among them.
 
-        Short runs rank settings that start slowly too low. So the best half a dozen and more run over the whole horizon, if a part of
-        the limit holds twice as many as are asked for.
+        Short runs rank settings that start slowly too low. So the most promising ones run over the whole horizon, if a part of the
+        limit holds twice as many as are asked for.
         """
-        base = self.bench.space.base_setting
-        num_whole = int(_WHOLE_PART * self.limit / max(self.bench.expected_seconds(base, 1.0), 1e-9)) - 1
+        space = self.bench.space
+        num_whole = int(_WHOLE_PART * self.limit / max(self.bench.expected_seconds(space.base_setting, 1.0), 1e-9)) - 1
         held = num_whole >= 2 * count and self.share < 1
-        self._search(count, (1 - _WHOLE_PART) * self.limit if held else self.limit)
-        if not held:
-            return [setting for setting in self.ranked() if setting != base][:count]
-        self.score([base, *self.ranked()[:num_whole]], WHOLE_SEED, self.limit)
-        return [setting for setting in self.ranked([WHOLE_SEED]) if setting != base][:count]
+        alone = space.neighbours(space.base_setting, {choice.name: [*choice.options] for choice in space.choices})
+        self._search(SHORT_SEED, alone, _ALONE_PART, (1 - _WHOLE_PART) * self.limit if held else self.limit)
+        if held:
+            self._search(WHOLE_SEED, self.ranked(SHORT_SEED)[: num_whole // 2], 1.0, self.limit)
+        ranked = self.ranked(WHOLE_SEED if held else SHORT_SEED)
+        return [setting for setting in ranked if setting != space.base_setting][:count]
 
-    def _search(self, count: int, limit: float) -> None:
-        """Do short runs: one other option at a time, mixtures of those that helped, then around the best so far."""
-        space, first, second = self.bench.space, *SCREENING_SEEDS
-        base = space.base_setting
-        options = {choice.name: list(choice.options) for choice in space.choices}
-        self.score([base, *space.neighbours(base, options)], first, limit)
-        options = {choice.name: self._by_gain(at, choice) for at, choice in enumerate(space.choices)}
-        together = tuple(options[choice.name][0] for choice in space.choices)
-        self.score([together, *self._mixtures(options)], first, limit)
-        around: set[Setting] = set()
-        for number in range(_MOST_ROUNDS):
-            seed, leaders = (second, first)[number % 2], self.ranked()[:count]
-            best = next((each for each in leaders if each not in around), None)
-            if best is None or self.bench.seconds > limit:
-                break
-            around.add(best)
-            self.score([base, *leaders, *space.neighbours(best, options)], seed, limit)
+    def _search(self, seed: int, first: Sequence[Setting], part: float, limit: float) -> None:
+        """Run these settings first, for a part of the limit, then those of which most is to be hoped."""
+        self.score([self.bench.space.base_setting, *first], seed, part * limit)
+        while self.score(self._promising(seed), seed, limit):
+            pass
 
-    def score(self, settings: Iterable[Setting], seed: int, limit: float) -> None:
-        """Score those settings that are left and new on a seed, in this order, as many as the limit allows."""
+    def score(self, settings: Iterable[Setting], seed: int, limit: float) -> bool:
+        """Score those settings that are left and new on a seed, in this order, that the limit allows; say if there was one."""
         known, base = self.scores.setdefault(seed, {}), self.bench.space.base_setting
         share = 1.0 if seed == WHOLE_SEED else self.share
         left, chosen = limit - self.bench.seconds, []
         for setting in dict.fromkeys(settings):
             if setting not in known and self.is_left(setting):
-                left -= self.bench.expected_seconds(setting, share)
-                if left < 0 and setting != base:
-                    break
-                chosen.append(setting)
+                took = self.bench.expected_seconds(setting, share)
+                if took <= left or setting == base:
+                    left -= took
+                    chosen.append(setting)
         if not chosen:
-            return
+            return False
         for setting, runs in self.bench.runs(chosen, [seed], share, {"data.validation": VALIDATION}).items():
             known[setting] = self._value(runs[seed], seed, setting == base) if seed in runs else -math.inf
-        best = next(iter(self.ranked()), base)
-        self.on_step(best, self.gain(best), sum(best in self.scores.get(seed, {}) for seed in SCREENING_SEEDS))
+        best = max(known, key=known.__getitem__)
+        self.on_step(best, known[best] - known[base], share)
+        return True
 
-    def gain(self, setting: Setting, seeds: Sequence[int] = SCREENING_SEEDS) -> float:
-        """Return the mean gain over the base, on those seeds that a setting has; -inf if it has none, or diverged."""
+    def _model(self, seed: int, settings: Sequence[Setting]) -> tuple[Surrogate, Floats]:
+        """Return a model of all scores, as gains over the base, and where it has some settings."""
+        choices, rows, scores = self.bench.space.choices, [], []
+        for stage, known in self.scores.items():
+            finite = {setting: score for setting, score in known.items() if score > -math.inf}
+            worst = min(finite.values())
+            rows += [coordinates(choices, [*known], stage != SHORT_SEED)]
+            scores += [max(score, worst) - known[self.bench.space.base_setting] for score in known.values()]
+        numeric = [*map(is_numeric, choices), True]
+        return fit_surrogate(np.vstack(rows), np.array(scores), numeric), coordinates(
+            choices, settings, seed != SHORT_SEED
+        )
+
+    def _promising(self, seed: int) -> list[Setting]:
+        """Return settings that did not run on a seed and may well beat the best."""
+        known = self.scores[seed]
+        ranked = self.ranked(seed)
+        pool = [each for each in self._varied(ranked[:_PARENTS]) if each not in known and self.is_left(each)]
+        if not pool:
+            return []
+        model, places = self._model(seed, [*ranked, *pool])
+        best = float(model.predict(places[: len(ranked)])[0].max())
+        places, chosen = places[len(ranked) :], list[int]()
+        for _ in range(min(_BATCH, len(pool))):
+            hope = expected_improvement(*model.predict(places), best)
+            hope[chosen] = -1.0
+            chosen.append(int(hope.argmax()))
+            model = with_believed(model, places[chosen[-1]])
+        return [pool[each] for each in chosen]
+
+    def _varied(self, parents: Sequence[Setting]) -> list[Setting]:
+        """Draw settings that differ from good ones in some choices, and some of any options."""
+        space, number = self.bench.space, sum(map(len, self.scores.values()))
+        index, columns_of = np.arange(_VARIED + _OTHERS), []
+        for at, choice in enumerate(space.choices):
+            options = [*choice.options]
+            changed, option = columns.uniform_pair(0, "advice", index, number, at)
+            anew = (changed < _CHANGED) | (index >= _VARIED)
+            drawn = [options[int(each * len(options))] for each in option]
+            kept = [parents[each % len(parents)][at] for each in index.tolist()]
+            columns_of.append([new if is_new else old for new, old, is_new in zip(drawn, kept, anew, strict=True)])
+        return [*dict.fromkeys(zip(*columns_of, strict=True))]
+
+    def ranked(self, seed: int) -> list[Setting]:
+        """Return the settings that learned something on a seed, the best first, by what the model makes of all scores."""
         base = self.bench.space.base_setting
-        scores = [self.scores.get(seed, {}) for seed in seeds]
-        gains = [known[setting] - known[base] for known in scores if setting in known]
-        return float(np.mean(gains)) if gains else -math.inf
-
-    def ranked(self, seeds: Sequence[int] = SCREENING_SEEDS) -> list[Setting]:
-        """Return the settings that learned something, the best first; half of a gain on one of several seeds counts."""
-        known = dict.fromkeys(setting for seed in seeds for setting in self.scores.get(seed, {}))
-        base = self.bench.space.base_setting
-        sure = {}
-        for each in known:
-            changes = sum(option != before for option, before in zip(each, base, strict=True))
-            gain, is_sure = self.gain(each, seeds), all(each in self.scores.get(seed, {}) for seed in seeds)
-            sure[each] = (gain if is_sure else min(gain, gain / 2)) - _LEAST_GAIN * changes
-        return sorted((each for each in known if sure[each] > -math.inf), key=lambda each: -sure[each])
-
-    def _by_gain(self, at: int, choice: Choice) -> list[str]:
-        """Return the options of a choice, those first that helped most in the place of the base's."""
-        gains = {
-            each: self.gain(replaced_options(self.bench.space.base_setting, [at], [each])) for each in choice.options
-        }
-        return sorted(gains, key=lambda option: -gains[option])
+        finite = [setting for setting, score in self.scores[seed].items() if score > -math.inf]
+        model, places = self._model(seed, finite)
+        changes = [sum(option != before for option, before in zip(each, base, strict=True)) for each in finite]
+        likely = model.predict(places)[0] - _LEAST_GAIN * np.array(changes)
+        return [finite[at] for at in np.argsort(-likely, kind="stable")]
 
     def _value(self, run: RunResult, seed: int, is_base: bool) -> float:
         """Return the mean accuracy of a run, up to the target, over time or over what the base spends in the same time."""
@@ -190,17 +221,3 @@ class Screening:
         edges = np.concatenate([[0.0], np.minimum(spent, whole), [whole]])
         levels = np.minimum(run.column("test_accuracy"), 1.0 if self.target is None else self.target)
         return float(np.concatenate([[run.chance], levels]) @ np.diff(edges) / whole)
-
-    def _mixtures(self, options: Mapping[str, Sequence[str]]) -> list[Setting]:
-        """Draw settings of options that did not harm alone; of two that helped, the better one twice as often."""
-        space, rows = self.bench.space, []
-        for at, choice in enumerate(space.choices):
-            gains = {
-                option: self.gain(replaced_options(space.base_setting, [at], [option]))
-                for option in options[choice.name]
-            }
-            good = [option for option in options[choice.name] if gains[option] >= 0][:_PROMISING]
-            weights = np.array([2.0**-rank for rank in range(len(good))])
-            draws = columns.uniform(0, "advice", np.arange(_MIXTURES), at)
-            rows.append([good[int(each)] for each in np.searchsorted(np.cumsum(weights / weights.sum()), draws)])
-        return list(zip(*rows, strict=True))
