@@ -295,12 +295,21 @@ def _share(value: float | None) -> str:
 @click.option("--key", "keys", multiple=True, type=options.PATH, help="Private key, once for each node; none: no keys.")
 @click.option("--root-certificates", "authority", type=options.PATH, help="Checks the SuperLink's; none: no TLS.")
 @click.option("--look", type=click.FloatRange(0.05), default=1.0, help="Seconds between two looks for a message.")
+@click.option(
+    "--allow", multiple=True, help="A part beyond fedtide's own that runs may name, such as FILE:name. Repeatable."
+)
 def deploy_node(
-    address: str, configs: tuple[str, ...], keys: tuple[Path, ...], authority: Path | None, look: float
+    address: str,
+    configs: tuple[str, ...],
+    keys: tuple[Path, ...],
+    authority: Path | None,
+    look: float,
+    allow: tuple[str, ...],
 ) -> None:
     """Join a federation as one node or several, in one process: quicker and smaller than flower-supernode.
 
-    It runs the fedtide that is installed here and no code that the server sends.
+    It runs the fedtide that is installed here, no code that the server sends, and no other part that a run names unless you
+    allow it.
 
     fedtide deploy node fl.example.org:8000 -c partition-id=0 --key node-0.key --root-certificates authority.pem
     """
@@ -313,4 +322,4 @@ def deploy_node(
     if keys and len(keys) != len(settings):
         raise FedtideError(f"{len(keys)} keys for {len(settings)} nodes: give --key once for each --node-config")
     own_keys = keys or (None,) * len(settings)
-    run_thin_nodes(Door(address, authority, look), list(zip(settings, own_keys, strict=True)))
+    run_thin_nodes(Door(address, authority, look, allow), list(zip(settings, own_keys, strict=True)))

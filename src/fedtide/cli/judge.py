@@ -68,7 +68,7 @@ def judge_command(
             raise FedtideError(
                 f"{words[0]!r} cannot be judged while --verify verifies a certificate: leave one of them out"
             )
-        _verify(verify, None if all_runs else runs, given["workers"], as_json)
+        _verify(verify, None if all_runs else runs, given["allow"], given["workers"], as_json)
         return
     if not words:
         raise FedtideError("nothing to judge: name a part, such as mine.py:Part; see `fedtide judge --help`")
@@ -163,11 +163,11 @@ def _print(found: Judgement) -> None:
     print_table(columns, rows, f"{title}, {found.num_runs} runs, {found.seconds:.0f} s of one core")
 
 
-def _verify(path: Path, runs: int | None, workers: int, as_json: bool) -> None:
+def _verify(path: Path, runs: int | None, allow: tuple[str, ...], workers: int, as_json: bool) -> None:
     from fedtide.studies.verify import verify_certificate
 
     with _told_runs() as on_done:
-        found = verify_certificate(path, runs=runs, workers=workers, on_done=on_done)
+        found = verify_certificate(path, runs=runs, allow=allow, workers=workers, on_done=on_done)
     if as_json:
         print_json({"holds": True, **found._asdict()})
         return

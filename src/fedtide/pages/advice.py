@@ -19,6 +19,7 @@ from fedtide.studies.run import Outcome
 from fedtide.studies.spec import Given, given_base
 
 _YAML: Final = rb"# Advice of fedtide"
+_JSON: Final = rb'\{\s*"base"'
 _PANELS: Final = {"air_time": "airtime", "joules": "joules"}
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 360, 240, 56, 34  # of a panel, in px
 
@@ -53,6 +54,7 @@ def advise(
         require_writable(folder)
         refuse_other_file_kind(folder / "advice.yaml", _YAML, "advice of fedtide")
         refuse_other_file_kind(folder / "advice.html", BEGINNING, "a page of fedtide")
+        refuse_other_file_kind(folder / "advice.json", _JSON, "advice of fedtide")
         store = folder / "results" if store is None else store
     found = search_advice(
         base, target=target, goal=goal, budget=budget, only=only, store=store, workers=workers, backend=backend, say=say,

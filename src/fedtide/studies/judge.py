@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedtide.config import Experiment
+from fedtide.config import PART_KEYS, Experiment
+from fedtide.engine.making import refuse_wrong_arguments
 from fedtide.errors import FedtideError
 from fedtide.parts.checks import checked_callback
 from fedtide.report.notebook import notebook_columns, notebook_frame
@@ -300,7 +301,8 @@ def _needed_runs(
         needed.append(0)
         for side, grid in zip(SIDES, tuning_grids(sides["part"], world, tune), strict=True):
             for settings in grid:  # raises, and says why
-                side_experiment(world.experiment, sides[side].keys, settings)
+                made = side_experiment(world.experiment, sides[side].keys, settings)
+                refuse_wrong_arguments(made, [PART_KEYS[key] for key in sides[side].keys])
             needed[-1] += len(grid) * TUNING_SEEDS + 1
     if limit.runs < sum(needed):
         raise FedtideError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fedtide.errors import FedtideError
 from fedtide.parts.checks import checked_callback
@@ -18,6 +18,8 @@ from fedtide.studies.spec import Given, Study
 from fedtide.studies.store import Store, kept_results
 
 __all__ = ["RaceResult", "RaceRow", "race", "races"]
+
+_MOST_SEEDS: Final = 10_000
 
 
 def race(
@@ -150,6 +152,8 @@ def _race_steps(
 ) -> Steps[RaceResult]:
     """Check what a race is given, and go through it."""
     entries = race_entries(candidates, base, name)
+    if isinstance(seeds, int) and seeds > _MOST_SEEDS:
+        raise FedtideError(f"seeds={seeds} is more than any race needs: give at most {_MOST_SEEDS:,}")
     listed = list(spec.checked_seeds(spec.listed_seeds(seeds)))
     check_race(entries, listed, level, validation, confirm, against, block)
     limit = race_budget(budget)
