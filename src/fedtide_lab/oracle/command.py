@@ -30,7 +30,7 @@ def oracle(
     """Estimate how much any schedule could gain, with an oracle that looks ahead one step.
 
     fedtide oracle --draw-only       write the page from the stored runs
-    fedtide oracle paper --seeds 2   one world, two seeds; a run of the oracle takes a minute or two of one core
+    fedtide oracle paper --seeds 2   one world, two seeds; a run of the oracle takes a minute or two on one core
 
     Runs stored in results/league are reused.
     """
