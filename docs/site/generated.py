@@ -34,6 +34,13 @@ ENTRIES = (
     ("Studies", ("compare", "study", "StudyResult", "race", "RaceResult", "advise", "Advice", "judge", "Judgement")),
     ("For parts of your own", ("arg", "stream", "FedtideError")),
 )
+FURTHER = (
+    (
+        "Random numbers by device",
+        tuple(f"fedtide.columns.{name}" for name in ("uniform", "normal", "exponential", "complex_normal", "markov")),
+    ),
+    ("Checks and proposals", ("fedtide.testing.check", "fedtide.studies.propose_candidates")),
+)
 VALUES = (
     "Candidates",
     "Clock",
@@ -219,7 +226,7 @@ def parts() -> str:
     lines = [
         "# Parts",
         "",
-        "What there is of every kind, with every parameter. Your own: [extending](../extending.md).",
+        "All built-in parts by kind, with their parameters. To write your own, see [extending](../extending.md).",
         "",
     ]
     for kind in KINDS:
@@ -268,6 +275,9 @@ def python() -> str:
         ]
         lines += [f"### {name}", "", cell(text), "", *rows(("field", "type", "default", "meaning"), table)]
     lines += ["`fedtide.Memory` is `dict[str, numpy.ndarray]`: the memory of a part, as named arrays.", ""]
+    for title, names in FURTHER:
+        lines += [f"## {title}", ""]
+        lines += [line for name in names for line in ("```{eval-rst}", f".. autofunction:: {name}", "```", "")]
     return "\n".join(lines)
 
 
