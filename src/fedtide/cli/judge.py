@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "words", "[PART] [KEY=VALUE]...", "mine.py:Part, or parts by their keys: policy.scheduler=mine.py:Part.", nargs=-1
 )
 @click.option("--in", "worlds", default="paper", help="Worlds: scenarios or experiment files, separated by commas.")
-@click.option("--kind", help="Kind of the part (scheduler, codec, ...), if its arguments do not tell.")
+@click.option("--kind", help="Kind of the part (scheduler, codec, ...), if its arguments are ambiguous.")
 @click.option(
     "--against",
     multiple=True,
@@ -57,7 +57,7 @@ def judge_command(
     """Judge a part of your own in each world: better, worse, no difference above a margin, or not resolved.
 
     The part and what it is compared with are tuned alike, then compared on seeds that follow from the content of your file.
-    The certificate has everything that it takes to verify the verdicts.
+    The certificate contains everything needed to verify the verdicts.
 
     fedtide judge mine.py:Part --in paper,macro_cell,phones
     fedtide judge policy.scheduler=mine.py:Part --against random --budget 30m
