@@ -34,6 +34,13 @@ ENTRIES = (
     ("Studies", ("compare", "study", "StudyResult", "race", "RaceResult", "advise", "Advice", "judge", "Judgement")),
     ("For parts of your own", ("arg", "stream", "FedtideError")),
 )
+FURTHER = (
+    (
+        "Random numbers by device",
+        tuple(f"fedtide.columns.{name}" for name in ("uniform", "normal", "exponential", "complex_normal", "markov")),
+    ),
+    ("Checks and proposals", ("fedtide.testing.check", "fedtide.studies.propose_candidates")),
+)
 VALUES = (
     "Candidates",
     "Clock",
@@ -219,7 +226,7 @@ def parts() -> str:
     lines = [
         "# Parts",
         "",
-        "What there is of every kind, with every parameter. Your own: [extending](../extending.md).",
+        "All built-in parts by kind, with their parameters. To write your own, see [extending](../extending.md).",
         "",
     ]
     for kind in KINDS:
@@ -268,6 +275,9 @@ def python() -> str:
         ]
         lines += [f"### {name}", "", cell(text), "", *rows(("field", "type", "default", "meaning"), table)]
     lines += ["`fedtide.Memory` is `dict[str, numpy.ndarray]`: the memory of a part, as named arrays.", ""]
+    for title, names in FURTHER:
+        lines += [f"## {title}", ""]
+        lines += [line for name in names for line in ("```{eval-rst}", f".. autofunction:: {name}", "```", "")]
     return "\n".join(lines)
 
 
@@ -302,7 +312,12 @@ def _rewrite_docstring(app: Any, what: str, name: str, obj: Any, options: Any, l
     """Write fields and parameters as sections in NumPy's style."""
     text = re.sub(r"(?<![`:])`([^`\n]+)`(?!`)", r"``\1``", "\n".join(lines))
     if obj is fedtide.Experiment:
-        lines[:] = [*text.partition("Keys with")[0].splitlines(), ":doc:`keys` lists every key.", ""]
+        lines[:] = [
+            *inspect.cleandoc(text.partition("Keys with")[0]).splitlines(),
+            "",
+            ":doc:`keys` lists every key.",
+            "",
+        ]
     elif what == "class" and hasattr(obj, "_fields"):
         lines[:] = [*text.partition("Fields:")[0].splitlines(), "", "Attributes", "----------"]
         for field, kind, default, about in fields_of(obj):
@@ -313,28 +328,33 @@ def _rewrite_docstring(app: Any, what: str, name: str, obj: Any, options: Any, l
 
 
 def _parameter_section(text: str, parameters: list[str]) -> list[str]:
-    """Take sentences such as `folder: where to keep the run.` out of a docstring and return them as a section.
+    """Turn sentences such as `folder: where to keep the run.` into a section, `Returns:` and `Raises:` into fields.
 
-    What they say goes on until the next parameter, or to the end of the paragraph.
+    A sentence ends at the next parameter or at the end of its paragraph. Examples come last.
     """
-    if not parameters:
-        return text.splitlines()
-    some = "|".join(map(re.escape, parameters))
+    some = "|".join(map(re.escape, parameters)) or "(?!)"
     named = re.compile(rf"(?:^|(?<=[.;] )|(?<=, ))((?:{some})(?: \([^)]*\))?(?:, (?:{some})(?: \([^)]*\))?)*): ")
-    kept, told = [], []
+    kept, told, outcome, examples = [], [], [], []
     for paragraph in re.split(r"\n\s*\n", text.strip()):
-        if ">>> " in paragraph or re.match(r"\s*[-*.]", paragraph):
+        if ">>> " in paragraph:
+            examples += [*([] if examples else [".. rubric:: Example", ""]), *paragraph.splitlines(), ""]
+        elif found := re.match(r"\s*(Returns|Raises): ", paragraph):
+            words = " ".join(paragraph[found.end() :].split())
+            error, _, rest = words.partition(" ")
+            outcome.append(f":returns: {words}" if found[1] == "Returns" else f":raises {error}: {rest}")
+        elif re.match(r"\s*[-*.]", paragraph):
             kept += [paragraph, ""]
-            continue
-        pieces = named.split(" ".join(paragraph.split()))
-        kept += [pieces[0].rstrip(" ,;"), ""] if pieces[0].strip() else []
-        told += list(zip(pieces[1::2], pieces[2::2], strict=True))
+        else:
+            pieces = named.split(" ".join(paragraph.split()))
+            kept += [pieces[0].rstrip(" ,;"), ""] if pieces[0].strip() else []
+            told += list(zip(pieces[1::2], pieces[2::2], strict=True))
     section = ["", "Parameters", "----------"] * bool(told)
     for name, about in told:
         sentence = about.strip().rstrip(".;,")
         for each in re.sub(r" \([^)]*\)", "", name).split(", "):
             section += [each, f"    {sentence[:1].upper()}{sentence[1:]}."]
-    return [*"\n".join(kept).splitlines(), *section, ""]
+    ended = ["", ""]  # napoleon ends a section at two empty lines
+    return [*"\n".join(kept).splitlines(), *section, *ended, *outcome, "", *examples, ""]
 
 
 def _rst(text: str) -> str:

@@ -1,16 +1,16 @@
 """fedtide: asynchronous federated learning over wireless networks.
 
-experiment(...)   what to run: a file, keys, or both
-plan(e)           who is ready, who is picked, what an upload may cost; nothing is trained
-simulate(e)       run it                                        -> Result
-load(folder)      read a run back                               -> Result
-compare({...})    named experiments on the same seeds, paired   -> StudyResult
-study(base, ...)  axes, variants, seeds                         -> StudyResult
-race({...})       the best of some candidates, with few runs    -> RaceResult
-judge(part)       better or worse than another part, per world  -> Judgement
-advise(base)      what to set in a network                      -> Advice
+experiment(...)   build an experiment from files and keys             -> Experiment
+plan(e)           predict a run without training                      -> Plan
+simulate(e)       run an experiment                                   -> Result
+load(folder)      read a stored run                                   -> Result
+compare({...})    compare named experiments on the same seeds         -> StudyResult
+study(base, ...)  run a grid of keys, variants and seeds              -> StudyResult
+race({...})       find the best of some candidates with few runs      -> RaceResult
+judge(part)       judge a part against another one, world by world    -> Judgement
+advise(base)      find good settings for a network                    -> Advice
 
-What is offered here is imported when it is first asked for: `fedtide --help` needs none of it.
+Names are imported on first use, so `fedtide --help` starts fast.
 """
 
 from __future__ import annotations

@@ -31,10 +31,14 @@ _LARGEST_NUMBER = 2**63 - 1  # of a device, an index or a draw
 
 
 def uniform(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int = 0) -> Floats:
-    """Return a number in [0, 1) for each device [m].
+    """Draw a uniform random number in [0, 1) for each device. The same address always gives the same number.
 
-    seed: a whole number >= 0, of any size. purpose: what it is for, in any words. device, index: whole numbers >= 0, or
-    arrays of them that broadcast. draw: numbers the draws of one address, if it needs several.
+    seed: the seed of the run, a whole number >= 0. purpose: any text; a different text gives different numbers. device: device
+    numbers [m], whole numbers >= 0. index: further whole numbers >= 0, such as the tick, or arrays of them that broadcast. draw:
+    the number of the draw, if one address needs several.
+
+    Returns: One number per device [m].
+
 
     >>> uniform(7, "my fading", np.arange(3), 12).round(3)
     array([0.548, 0.132, 0.725])
@@ -45,25 +49,25 @@ def uniform(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int
 
 
 def uniform_pair(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int = 0) -> tuple[Floats, Floats]:
-    """Return two independent numbers in [0, 1) for each device [m], the first that of uniform, for the price of one."""
+    """Return two independent numbers in [0, 1) for each device [m] at the cost of one; the first is that of `uniform`."""
     return _units(seed, purpose, device, index, draw)
 
 
 def normal(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int = 0) -> Floats:
-    """Return a standard normal number for each device [m]; the arguments are those of uniform."""
+    """Draw a standard normal random number for each device [m]. The arguments are those of `uniform`."""
     one, other = _units(seed, purpose, device, index, draw)
     return np.asarray(np.sqrt(-2 * np.log1p(-one)) * np.cos(2 * np.pi * other))  # Box and Muller
 
 
 def exponential(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int = 0) -> Floats:
-    """Return a number with density e^-x, so of mean 1, for each device [m]; the arguments are those of uniform."""
+    """Draw an exponential random number with mean 1 for each device [m]. The arguments are those of `uniform`."""
     return -np.log1p(-_units(seed, purpose, device, index, draw, both=False)[0])
 
 
 def complex_normal(
     seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int = 0
 ) -> npt.NDArray[np.complex128]:
-    """Return h ~ CN(0, 1) for each device [m], so E|h|^2 = 1; the arguments are those of uniform."""
+    """Draw a complex normal number h ~ CN(0, 1), with E|h|^2 = 1, for each device [m]. The arguments are those of `uniform`."""
     one, other = _units(seed, purpose, device, index, draw)
     radius, angle = np.sqrt(-np.log1p(-one)), 2 * np.pi * other
     return np.asarray(radius * np.cos(angle) + 1j * (radius * np.sin(angle)))
@@ -79,10 +83,16 @@ def complex_normal(
 def markov(
     seed: int, purpose: str, device: Ints, time: int | Ints, transitions: npt.ArrayLike | tuple[tuple[float, ...], ...]
 ) -> Ints:
-    """Return the state 0, 1, ... of a stationary Markov chain of each device at a whole-numbered time [m].
+    """Draw the state of a stationary Markov chain for each device at a given time.
 
-    transitions: probabilities of going from each state to each other one in a step [s s]; rows sum to 1. All draws are
-    addressed, so that the cost grows with the logarithm of the time in which the chain forgets, not with the time.
+    All draws are addressed, so states do not depend on earlier calls. The cost grows with the logarithm of the mixing time of
+    the chain, not with the time.
+
+    seed, purpose, device: as in `uniform`. time: whole numbers >= 0, such as the tick. transitions: probabilities of going from
+    each state to each other state in one step [s s]; rows sum to 1.
+
+    Returns: The states 0, 1, ... [m].
+
 
     >>> markov(7, "my links", np.arange(5), 1_000_000, [[0.9, 0.1], [0.3, 0.7]])
     array([1, 0, 1, 0, 1])

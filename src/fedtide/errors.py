@@ -7,10 +7,10 @@ from typing import Any
 
 
 class FedtideError(Exception):
-    """Bad input: the message gives the value, the reason and the remedy.
+    """An error with a one-line message that gives the value, the reason and the remedy.
 
-    `exit_code` is what the command line returns: 2 for bad input, 3 for data that cannot be had, 4 for a run folder
-    that cannot be used, 5 for training that went wrong.
+    `exit_code` is the exit code of the command line: 2 for bad input, 3 for unavailable data, 4 for an unusable run folder,
+    5 for failed training or a failure of your own code.
     """
 
     exit_code = 2

@@ -32,7 +32,13 @@ def _sequence(seed: int, purpose: str, index: tuple[int, ...]) -> np.random.Seed
 
 
 def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
-    """Return the generator at this address: the same address gives the same numbers, always.
+    """Return a random generator for an address. The same address always gives the same numbers.
+
+    seed: the seed of the run. purpose: what the numbers are for, one of `fedtide.rng.PURPOSES`. index: further whole numbers,
+    such as device and tick, for as many independent streams as needed.
+
+    Returns: A NumPy generator.
+
 
     >>> stream(1, "batches", 7, 3).integers(100, size=4)
     array([45, 96, 34, 81])

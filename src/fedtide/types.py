@@ -59,20 +59,20 @@ def readonly_copy(array: np.ndarray[Any, DType]) -> np.ndarray[Any, DType]:
 
 @documented
 class Samples(NamedTuple):
-    """Labelled images, normalised: as float32, or as bytes with what each of them stands for, in a quarter of the memory."""
+    """Labelled images, normalised. Images are float32, or bytes with a table of their values (a quarter of the memory)."""
 
     images: npt.NDArray[Any]  # float32, or uint8 with `values` [n channels height width], C-contiguous
-    labels: npt.NDArray[np.uint8]  # [n]
+    labels: npt.NDArray[np.uint8]  # label of each image [n]
     values: npt.NDArray[np.float32] | None = (
-        None  # what each byte of each channel stands for [channels 256]; None: float32
+        None  # the value of each byte in each channel [channels 256]; None: images are float32
     )
 
     def taken(self, which: Any) -> Samples:
-        """Return some of the samples: sample numbers [m] or a slice."""
+        """Return some of the samples, by sample numbers [m] or a slice."""
         return Samples(np.ascontiguousarray(self.images[which]), self.labels[which], self.values)
 
     def floats(self) -> npt.NDArray[np.float32]:
-        """Return the images as float32 [n channels height width]; of bytes, a copy."""
+        """Return the images as float32 [n channels height width]; for bytes, a copy."""
         if self.values is None:
             return self.images
         channel = np.arange(self.images.shape[1])[:, None, None]
@@ -87,9 +87,9 @@ class Dataset(NamedTuple):
     train: Samples  # training samples
     test: Samples  # test samples
     num_labels: int  # number of labels
-    source: str  # where it came from, for the record
+    source: str  # origin of the data, kept in the run's record
     owners: Ints | None = None  # natural owner of each training sample, 0, 1, ... [n]; None: no owners
-    held_out: Samples | None = None  # samples for schedulers that look ahead, neither trained nor tested on
+    held_out: Samples | None = None  # samples for schedulers that look ahead, used neither for training nor for testing
 
     def lent(self) -> Dataset:
         """Return the same with views that cannot be written to: what a user's part is given belongs to the run."""
@@ -110,53 +110,55 @@ class Tick(NamedTuple):
 
     index: int  # type: ignore[assignment]  # t; hides tuple.index
     time: float  # simulated time, in the unit of fleet.max_duration
-    ready: Ints  # K(t), ascending device numbers [m]
-    start: Ints  # s_k(t), the version each of them trained from [m]
-    # the version that each continues with, t or t+1, and when it received it [m]; None: all with t+1, now
+    ready: Ints  # K(t), device numbers of the ready devices, ascending [m]
+    start: Ints  # s_k(t), the model version that each of them trained from [m]
+    # the version that each continues with, t or t+1, and when it received it [m]; None: all receive t+1 now
     received: tuple[Ints, Floats] | None = None
     job: Ints | None = None  # the number of the training that each has finished, 1, 2, ... [m]; None: not needed
     # of a world that reacts:
     landed: Ints | None = (
-        None  # devices whose uploads arrived since the last tick, ascending; None: the server waits for them
+        None  # devices whose uploads arrived since the last tick, ascending; None: the server waits for all uploads
     )
-    fresh: npt.NDArray[np.bool_] | None = None  # which of them finished since the last tick [m]; None: all
+    fresh: npt.NDArray[np.bool_] | None = None  # whether each ready device finished since the last tick [m]; None: all
     dropped: Floats | None = None  # device, job and speed of trainings that were aborted since the last tick [n 3]
     num_receivers: int | None = None  # number of models sent out since the last tick; None: one per ready device
     speed: Floats | None = None  # speed at which each trained, relative to its nominal frequency [m]; None: 1
-    began: Floats | None = None  # when each received its model [m] ...
-    ended: Floats | None = None  # ... and had its update [m]
+    began: Floats | None = None  # when each received its model [m]
+    ended: Floats | None = None  # when each had its update [m]
     battery: Floats | None = None  # remaining energy in J [m]; None: no batteries
 
 
 @documented
 class Clock(NamedTuple):
-    """What a timeline knows about the devices: how many there are and how long each takes."""
+    """What a timeline knows about the devices: their number, and how long each training takes."""
 
     num_devices: int  # N
     horizon: float  # total simulated time
-    # (device [m], job [m], time [m]) -> time from receiving a model then until each is ready [m];
-    elapsed: Callable[..., Floats]  # also takes speed [m] if it is not 1 for all
+    # (device [m], job [m], time [m]) -> duration until each is ready, if it receives a model at that time [m];
+    elapsed: Callable[..., Floats]  # takes a fourth argument, speed [m], if not all speeds are 1
     # (device [m], time [m]) -> when each is next available, at that time or later [m]; None: always available
     next_available: Callable[[Ints, Floats], Floats] | None = None
-    # as `elapsed`, without the time that a device is away; None: the same
+    # as `elapsed`, without the time during which a device is away; None: the same
     work: Callable[..., Floats] | None = None
 
 
 @documented
 class Signal(NamedTuple):
-    """How strong the uplinks of some devices are at one tick."""
+    """The SNRs of some uplinks at one tick, and the server's estimates."""
 
     snr: Floats  # SNR, linear and not in dB [m], or in every resource block [m b]
-    estimated_snr: Floats  # the server's estimate
+    estimated_snr: Floats  # the server's estimate, in the same form
 
 
 @documented
 class Link(NamedTuple):
-    """The uplinks of some devices at one tick. A packet of more bits than its link carries does not arrive."""
+    """The uplinks of some devices at one tick. A packet with more bits than its link can carry does not arrive."""
 
     capacity: Floats  # C_k in bit/symbol [m]
-    estimated_capacity: Floats  # the server's estimate, which scheduler and allocation see [m]
-    signal: Signal | None = None  # the SNRs that a modem made these of; None: the channel gave capacities
+    estimated_capacity: Floats  # the server's estimate in bit/symbol, which scheduler and allocation see [m]
+    signal: Signal | None = (
+        None  # the SNRs from which a modem computed the capacities; None: the channel gave capacities
+    )
 
 
 def per_link(modem: Callable[[Floats], Any], snr: Floats) -> Floats:
@@ -213,10 +215,10 @@ class UplinkView(NamedTuple):
 
 @documented
 class Shares(NamedTuple):
-    """How the symbols of a tick are shared."""
+    """How the symbols of a tick are shared among the picked devices."""
 
-    symbols: Floats  # n_k [r]
-    bits: Floats  # bits that these symbols may carry [r]
+    symbols: Floats  # n_k, symbols of each device [r]
+    bits: Floats  # bits that each device may send [r]
 
 
 @documented
@@ -228,19 +230,19 @@ class Candidates(NamedTuple):
     num_samples: Ints  # |S_k|, number of samples [m]
     label_counts: Ints  # b_k, samples per label [m c]
     age: Ints  # a_k(t) in ticks [m]
-    missed: Ints  # ticks so far without an upload of this device [m]
+    missed: Ints  # number of ticks so far in which the device did not upload [m]
     capacity: Floats  # C_k(t) in bit/symbol [m]
-    update_sq_norm: Floats | None = None  # ||u_k||^2 [m], only for schedulers that need it
-    tick: int = 0  # t, for schedulers that take turns
+    update_sq_norm: Floats | None = None  # ||u_k||^2 [m], only for schedulers with "update_sq_norm" in `needs`
+    tick: int = 0  # t, number of the tick
     loss: Floats | None = (
-        None  # loss of the received model on the device's own samples [m], only for schedulers that need it
+        None  # loss of the received model on the device's own samples, in nats [m], only with "loss" in `needs`
     )
     battery: Floats | None = None  # remaining energy in J [m]; None: no batteries
     uplink: UplinkView | None = None  # what the links would carry at a given power, by resource block; None: not known
-    time: float = 0.0  # when the server acts
-    cell: Ints | None = None  # the cell that serves each [m]; None: only one cell
-    # possible answers of the scheduler [s] -> held-out loss of the model that each would lead to [s], only for schedulers that
-    # need it; a real server cannot know this in advance
+    time: float = 0.0  # simulated time at which the server acts
+    cell: Ints | None = None  # the cell that serves each device [m]; None: only one cell
+    # possible answers of the scheduler [s] -> held-out loss of the model that each would lead to [s], only with "outcome" in
+    # `needs`; a real server cannot know this in advance
     outcome: Callable[[Sequence[Any]], Floats] | None = None
 
 
@@ -256,12 +258,12 @@ class Idle(NamedTuple):
 
 @documented
 class Work(NamedTuple):
-    """How much work some devices do with a model, one row each. None: as learning.* sets it."""
+    """How much work devices do with a model, one row each. Fields that are None follow the keys of `learning`."""
 
-    epochs: Ints | None = None  # E_k as passes over the device's data [m] ...
-    steps: Ints | None = None  # ... or as a number of steps [m]
+    epochs: Ints | None = None  # E_k as passes over the device's data [m]; give epochs or steps
+    steps: Ints | None = None  # E_k as a number of steps [m]
     batch_size: Ints | None = None  # samples per step [m]
-    rate: Floats | None = None  # learning rate over that of learning.learning_rate and its schedule [m]
+    rate: Floats | None = None  # factor of the learning rate that learning.learning_rate and its schedule give [m]
 
 
 @documented
@@ -282,16 +284,18 @@ class Job(NamedTuple):
     version: int  # version of the model it starts from; with the device, the address of its random draws
     start: Vector  # the model it starts from [d]
     learning_rate: float  # learning rate of this job
-    samples: Samples  # a table of samples ...
-    indices: Ints  # ... and which of them the device holds, ascending [n]
-    memory: Memory | None = None  # what the trainer keeps for this device; None for a trainer without memory
+    samples: Samples  # a table of samples
+    indices: Ints  # which of these samples the device holds, ascending [n]
+    memory: Memory | None = None  # the trainer's memory for this device; None: a trainer without memory
     correction: Vector | None = None  # added to the gradient of every step [d]; None: nothing
-    work: LocalWork | None = None  # what this job does; None: as in the trainer's task
+    work: LocalWork | None = (
+        None  # epochs or steps, batch size and proximal weight of this job; None: as in the trainer's task
+    )
 
 
 @documented
 class Trained(NamedTuple):
-    """What a trainer with memory returns: one row and one memory per job."""
+    """What a trainer with memory returns: one update and one memory per job."""
 
     updates: Vector  # u_k, one per job [r d]
     memory: list[Memory]  # new memory, one per job [r]
@@ -314,11 +318,11 @@ class MetricContext(NamedTuple):
 
 @documented
 class Selection(NamedTuple):
-    """The devices that a scheduler chose, with measurements of the choice."""
+    """The devices that a scheduler picked, with numbers to record about the choice."""
 
     picked: Ints  # positions within the candidates [r]
-    proved_minimal: bool | None = None  # is the label variance proved the smallest possible? None: not the aim
-    metrics: Mapping[str, float] = {}  # what else is worth recording of this choice, by name; finite numbers
+    proved_minimal: bool | None = None  # whether the label variance is proved to be minimal; None: not applicable
+    metrics: Mapping[str, float] = {}  # further finite numbers to record, by name
 
 
 @documented
@@ -327,29 +331,31 @@ class Decision(NamedTuple):
 
     picked: Ints  # positions within the candidates [r]
     symbols: Floats  # n_k [r]
-    bits: Floats | None = None  # bits to be sent [r]; None: as many as the symbols carry
+    bits: Floats | None = None  # bits to send [r]; None: as many as the symbols carry
     power: Floats | None = None  # power, relative to the nominal power [r]; None: 1
     block: Ints | None = None  # resource block, from 0 [r]; None: over all of them
     share: Floats | None = None  # share of the band while sending [r], at most 1 in total; None: by symbols
     speed: Floats | None = None  # speed of the next training, relative to the nominal frequency, at most 1 [r]; None: 1
-    metrics: Mapping[str, float] = {}  # what else is worth recording of this choice, by name; finite numbers
+    metrics: Mapping[str, float] = {}  # further finite numbers to record, by name
 
 
 @documented
 class Grant(NamedTuple):
-    """The uplink of one tick, as planned."""
+    """The planned uplink of one tick: who uploads, with how many symbols and bits."""
 
     picked: Ints  # positions within the candidates, ascending [r]
     symbols: Floats  # n_k [r]
     bits: Floats  # n_k C_k [r]
-    proved_minimal: bool | None = None  # is the label variance proved the smallest possible?
-    memory: Memory | None = None  # what the scheduler remembers after it; None: it has no memory
-    metrics: Mapping[str, float] = {}  # what the scheduler said of its choice, for the record
-    power: Floats | None = None  # power of each, relative to the power that joules are counted for [r]; None: 1
+    proved_minimal: bool | None = None  # whether the label variance is proved to be minimal; None: not applicable
+    memory: Memory | None = None  # the scheduler's memory after this tick; None: it has no memory
+    metrics: Mapping[str, float] = {}  # numbers that the scheduler recorded, by name
+    power: Floats | None = None  # power of each, relative to the power for which joules are counted [r]; None: 1
     silent: npt.NDArray[np.bool_] | None = (
-        None  # which of them send nothing, in outage or without energy [r]; None: none
+        None  # whether each sends nothing, because of outage or lack of energy [r]; None: all send
     )
     rate: Floats | None = None  # rate of each in bit/symbol [r]; None: what its link carries at nominal power
-    decision: Decision | None = None  # in the order of `picked`; None: the scheduler picked and the allocation shared
+    decision: Decision | None = (
+        None  # of a joint scheduler, in the order of `picked`; None: the allocation shared the symbols
+    )
     cell: Ints | None = None  # the cell that each sends to [r]; None: only one cell
-    interference: Floats | None = None  # I/N that each meets there [r]; None: only one cell
+    interference: Floats | None = None  # I/N at that cell, linear [r]; None: only one cell

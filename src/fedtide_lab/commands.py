@@ -32,7 +32,7 @@ _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing;
     "figures",
     "[FIGURE]...",
     "R, period, frameworks, training_loss, schedulers, weights, slow_labels, profiles, timelines; or `claims` for the "
-    "ledger. Default: all.",
+    "verdicts. Default: all.",
     nargs=-1,
 )
 @click.option("--seeds", "-n", type=click.IntRange(1), help="Seeds per curve (default: 3 to 5).")
@@ -340,7 +340,7 @@ def league(
     """Rank schedulers, servers, codecs and local methods with paired intervals: which method should you deploy?
 
     fedtide league --draw-only   write the page and its figures from the stored runs
-    fedtide league macro         one world: about half an hour of two cores
+    fedtide league macro         one world: about half an hour on two cores
 
     fedtide league paper --rows mine.yaml   with rows of your own, as in src/fedtide_lab/league/methods.yaml
 

@@ -82,6 +82,8 @@ def test_app_and_settings(tmp_path: Path) -> None:
     told = run("deploy", "app", str(tmp_path / "bad"), "-s", "poll=400", code=2)
     assert "poll=400.0 exceeds start_timeout=300.0; look more often" in told
     run("deploy", "app", str(tmp_path / "bad"), "framework=fedavg", code=2)
+    told = run("deploy", "app", str(tmp_path / "bad"), "codec.name.bogus=1", code=2)
+    assert "bogus" in told
 
 
 def test_a_period_too_short_for_flower_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ def upload(packet: Any, **changes: Any) -> RecordDict:
 
 
 def read(content: RecordDict) -> np.ndarray:
-    return read_upload(content, GRANT, SYSTEM.codec, SIZE, Deployment())[1]
+    return read_upload(content, GRANT, SYSTEM.codec, SIZE, Deployment().max_update_norm)[1]
 
 
 def test_an_honest_packet_is_read() -> None:

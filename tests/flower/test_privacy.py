@@ -20,6 +20,8 @@ from fedtide.deploy.privacy import privacy_cost, private_counts, secret_rng
 from fedtide.deploy.replay import replay
 from fedtide.deploy.settings import deployment_doubts
 from fedtide.errors import FedtideError
+from fedtide.report.summary import summarise
+from fedtide.runs.folder import read_run
 
 
 def test_the_noise_is_discrete_laplace() -> None:
@@ -107,11 +109,34 @@ def _changed(message: Message, **values: Any) -> Message:
 
 
 def test_doubts_about_private_updates() -> None:
-    assert deployment_doubts(terms(PRIVATE, epsilon=1.0)) == []
-    (counts,) = deployment_doubts(terms(PRIVATE))
+    (key,) = deployment_doubts(terms(PRIVATE, epsilon=1.0))
+    assert "privacy-key" in key
+    counts, _ = deployment_doubts(terms(PRIVATE))
     assert "exact label counts" in counts
-    (norms,) = deployment_doubts(terms(PRIVATE, {"policy": {"scheduler": "best_channel_best_norm"}}, epsilon=1.0))
+    norms, _ = deployment_doubts(terms(PRIVATE, {"policy": {"scheduler": "best_channel_best_norm"}}, epsilon=1.0))
     assert "exact norms of updates" in norms
+
+
+def test_honest_noise_is_not_refused_for_its_length(tmp_path: Path) -> None:
+    noisy = {"codec": {"name": {"name": "private", "clip": 10.0, "noise": 12.0}}}
+    federation = Federation(terms(noisy, ban_after=3), tmp_path / "run", durations=(3.0,) * 6)
+    federation.coordinator().run()
+    periods = trace.read_trace(tmp_path / "run").periods
+    assert all(each.arrived == each.picked for each in periods)
+    assert not any(each.refused for each in periods)
+
+
+def test_an_update_that_came_late_has_spent_epsilon(tmp_path: Path) -> None:
+    def late(node: Node, message: Message, reply: Message) -> list[tuple[float, Message]]:
+        return [(9.0 if message.metadata.message_type == "query.upload" else node.duration, reply)]
+
+    federation = Federation(terms(PRIVATE, {"policy": {"limit": 6}}), tmp_path / "run", durations=(3.0,) * 6)
+    federation.node(0).act = late
+    federation.coordinator().run()
+    run = read_run(tmp_path / "run")
+    spent = summarise(run.experiment, run.rounds, run.num_parameters)["privacy"]["epsilon"]
+    assert len({*spent.values()}) == 1
+    assert {*spent} == {*range(6)}
 
 
 def test_the_study_shows_the_price() -> None:

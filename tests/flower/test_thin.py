@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -25,7 +26,7 @@ from fedtide.deploy import thin
 from fedtide.deploy.node import Worker
 from fedtide.deploy.protocol import ReadyReply, TrainOrder, model_record, read_model
 from fedtide.deploy.settings import Terms, write_app
-from fedtide.deploy.thin import Answering
+from fedtide.deploy.thin import Answering, refuse_other_parts
 from fedtide.engine.system import build, make_trainer
 from fedtide.errors import FedtideError
 
@@ -44,12 +45,14 @@ class Link:
         self.fab = build_fab_from_disk(write_app(folder / "app", wanted, folder / "run"))
         self.back: dict[str, bytes] = {}
         self.confirmed: list[str] = []
+        self.allowed: tuple[str, ...] = ()
 
     def node(self, **config: Any) -> Answering:
         run = SimpleNamespace(fab_hash="hash", override_config={})
         return Answering(
             7,
             config,
+            self.allowed,
             self.send,
             lambda _: run,
             lambda *_: SimpleNamespace(content=self.fab),
@@ -123,3 +126,22 @@ def test_as_many_keys_as_nodes() -> None:
     words = ["localhost:1", "-c", "partition-id=0", "-c", "partition-id=1", "--key", "one"]
     result = CliRunner().invoke(deploy_node, words)
     assert "1 keys for 2 nodes" in str(result.exception)
+
+
+def test_a_run_names_no_other_code_of_a_node_without_leave(tmp_path: Path) -> None:
+    tree = {"data": {"name": {"name": "os:system", "command": f"touch {tmp_path / 'seen'}"}}}
+    settings = {"experiment": json.dumps({**tree, "tracker": ["mine.py:told"]}), "deployment": '{"loader": null}'}
+    with pytest.raises(FedtideError, match="the run names os:system, which is not fedtide's: say --allow os:system"):
+        refuse_other_parts(settings, ())
+    refuse_other_parts(settings, ("os:system",))
+    with pytest.raises(FedtideError, match=r"mine\.py:load"):
+        refuse_other_parts({**settings, "deployment": '{"loader": "mine.py:load"}'}, ("os:system",))
+
+
+def test_a_node_that_is_asked_for_other_code_says_so(tmp_path: Path) -> None:
+    wanted = terms(loader=f"{tmp_path / 'mine.py'}:load")
+    (tmp_path / "mine.py").write_text("raise SystemExit\n")
+    order = TrainOrder(device=2, version=1, nonce="n", learning_rate=0.05)
+    link = Link(wanted, tmp_path, order, model_record(np.zeros(1, np.float32)))
+    link.node(**{"partition-id": 2})(link.message, link.tree)
+    assert "say --allow" in link.reply().error.reason

@@ -119,8 +119,8 @@ def test_the_page_says_which_seeds_were_skipped():
         {"a | i.i.d.": whole, "b | i.i.d.": {0: 1, 3: 1}, "$\\gamma$=1 | i.i.d.": {0: 1, 3: 1}, "c": {1: 1}}
     )
     assert said == [
-        "Left out, though later seeds are there: seed 1, 2 of b, i.i.d.; γ=1, i.i.d.",
-        "Left out, though later seeds are there: seed 0 of c",
+        "Missing, although later seeds have run: seed 1, 2 of b, i.i.d.; γ=1, i.i.d.",
+        "Missing, although later seeds have run: seed 0 of c",
     ]
 
 

@@ -277,6 +277,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"goal": "money"}, "advice for 'money' is not known"),
     ({"target": 3.0}, "target=3.0 must be an accuracy between 0 and 1"),
     ({"budget": "soon"}, "budget='soon' must be"),
+    ({"budget": "40"}, "budget='40' must be"),
+    (
+        {"base": {"codec": {"name": "private"}}, "only": ["codec"]},
+        "codec stays as it is: it belongs to codec.name=private",
+    ),
     ({"budget": "0.5s"}, "a run of the base takes about"),
     ({"only": ["weather"]}, "'weather' is nothing that can be advised on here; there are learning_rate, server"),
     ({"only": ["local_epochs"]}, "local_epochs stays as it is: fleet.duration=uniform does not follow it"),

@@ -285,6 +285,9 @@ CHEATS = {
     "files in modules": ("import bz2\n", "bz2.io.open('x')", "bz2.io.open looks into"),
     "NumPy from us": ("from fedtide.types import np\n", "np.random.rand()", "fedtide.types.np looks into"),
     "a local name that is none": ("", "[0 for vars in ()], vars(rng)", "cheat.py:2: vars looks into"),
+    "text as code": ("import typing\n", "typing.get_type_hints(part)", "cheat.py:3: typing.get_type_hints runs code"),
+    "code in a text": ("", "x = '__import__(0)'", "cheat.py:2: __import__ looks into"),
+    "files of scipy": ("from scipy import sparse\n", "sparse.load_npz('x')", "cheat.py:3: scipy.sparse.load_npz reads"),
     "a default": ("", "(lambda vars=vars: vars(rng))()", "cheat.py:2: vars looks into"),
 }
 
@@ -377,8 +380,16 @@ def test_a_codec_that_sends_past_the_channel_is_refused(here: Path) -> None:
     Path("codec.py").write_text(CODEC.format(payload="update[:1].tobytes()", bits=32))
     with pytest.raises(FedtideError, match="decodes a packet otherwise in another process"):
         judge("codec.py:Codec")
-    Path("codec.py").write_text(CODEC.format(payload="bytes(500)", bits=4000))
-    with pytest.raises(FedtideError, match=r"encoded to 4000 bits, and 3000\.0 were granted"):
+    Path("codec.py").write_text(CODEC.format(payload="bytes(500_000)", bits=4_000_000))
+    with pytest.raises(FedtideError, match=r"encoded to 4000000 bits, and [\d.]+ were granted"):
+        judge("codec.py:Codec")
+
+
+def test_a_codec_that_is_honest_with_small_updates_is_refused(here: Path) -> None:
+    honest = "        if len(update) == 2000:\n            return packet(200, 2000, 1, update[:1].tobytes(), 32)\n"
+    source = CODEC.format(payload="update[:1].tobytes()", bits=32)
+    Path("codec.py").write_text(source.replace("        made =", f"{honest}        made =", 1))
+    with pytest.raises(FedtideError, match="decodes a packet otherwise in another process"):
         judge("codec.py:Codec")
 
 
@@ -429,6 +440,7 @@ def test_a_part_that_asks_for_what_nobody_knows_is_refused(here: Path, what: str
     ("given", "more", "line"),
     [
         ("none.py:x", {}, "file none.py not found"),
+        ("random", {"kind": "scheduler", "tune": {"policy.scheduler.alpha": [1, 2]}}, "alpha"),
         ("mine.py:nothing", {}, "mine.py has no 'nothing'"),
         ("mine.py:unclear", {}, "cannot be told from the names of its arguments: add --kind"),
         ("mine.py:again", {"kind": "channel"}, "kind='channel' cannot be judged"),
@@ -596,6 +608,16 @@ def test_a_forged_certificate_does_not_hold(copied: Path, forge: Callable[[Any],
         verify_certificate(copied, runs=None if forge is _number else 0)
     assert line in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_certificate_runs_nothing_that_is_no_part(copied: Path, tmp_path: Path) -> None:
+    tree = json.loads(copied.read_text())
+    tree["worlds"][0]["experiment"]["data"]["name"] = {"name": "os:system", "command": f"touch {tmp_path / 'seen'}"}
+    tree["digest"] = certificate_digest(tree)
+    copied.write_text(json.dumps(tree))
+    with pytest.raises(CertificateError, match=r"would run os:system, which need not be a part.*--allow os:system"):
+        verify_certificate(copied)
+    assert not (tmp_path / "seen").exists()
 
 
 def test_a_changed_file_does_not_hold(copied: Path) -> None:

@@ -61,8 +61,8 @@ def advise_command(
     fedtide advise experiment.yaml --for joules --target 0.85
 
     Plans rule most settings out, short runs find good ones, a race decides, and fresh seeds confirm the gain over the
-    experiment as it was given. Airtime per unit of time stays that of the experiment. Writes advice.yaml, which `fedtide run`
-    takes, advice.json and advice.html. Stopped with Ctrl-C, the same command goes on.
+    given experiment. All settings use the airtime of that experiment. Writes advice.yaml (an experiment for `fedtide run`),
+    advice.json and advice.html. You can stop it at any time; the same command continues.
     """
     from fedtide import config
     from fedtide.cli.progress import study_progress

@@ -34,9 +34,15 @@ def _need_flower() -> None:
 @options.out_option("Run folder (default: runs/demo-<time>).")
 @click.option("--periods", "num_periods", type=click.IntRange(1), default=20, help="Number of aggregations.")
 @click.option("--period", type=click.FloatRange(5), default=15.0, help="Seconds between two aggregations.")
-@click.option("--nodes", "num_nodes", type=click.IntRange(1, 64), default=6, help="SuperNodes, about 190 MB each.")
-@click.option("--synthetic", is_flag=True, help="Synthetic images in place of MNIST.")
-@click.option("--secure", is_flag=True, help="TLS, and a key for every node.")
+@click.option(
+    "--nodes",
+    "num_nodes",
+    type=click.IntRange(1, 64),
+    default=6,
+    help="Number of SuperNodes, about 190 MB of memory each.",
+)
+@click.option("--synthetic", is_flag=True, help="Use synthetic images instead of MNIST.")
+@click.option("--secure", is_flag=True, help="Use TLS and a key for every node.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of all random numbers.")
 @options.as_json
 def deploy_demo(words: tuple[str, ...], folder: Path | None, synthetic: bool, as_json: bool, **shown: Any) -> None:
@@ -108,7 +114,7 @@ def _summary(folder: Path, as_json: bool) -> None:
 @click.option(
     "--set", "-s", "setting", multiple=True, metavar="KEY=VALUE", help="A deployment setting; see --settings."
 )
-@click.option("--settings", "show_settings", is_flag=True, help="List the deployment settings, and stop.")
+@click.option("--settings", "show_settings", is_flag=True, help="List the deployment settings and exit.")
 def deploy_make_app(
     target: Path, words: tuple[str, ...], run_folder: Path, setting: tuple[str, ...], show_settings: bool
 ) -> None:
@@ -153,7 +159,7 @@ def deploy_make_app(
 @options.cli_argument("run", "RUN", "The run folder of a deployment.", type=options.PATH)
 @options.as_json
 def deploy_status(run: Path, as_json: bool) -> None:
-    """Show how a federation does: periods, lateness, updates, refused replies, the last warnings."""
+    """Show the state of a federation: periods, lateness, updates, refused replies, the last warnings."""
     from fedtide.deploy.status import Follower, status_texts
 
     status = Follower(run).look()
@@ -167,9 +173,9 @@ def deploy_status(run: Path, as_json: bool) -> None:
 
 
 @deploy.command("metrics")
-@options.cli_argument("run", "RUN", "The run folder of a deployment, begun or not.", type=options.PATH)
-@click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0: all.")
-@click.option("--port", type=click.IntRange(0, 65535), default=9464, help="Port to listen on; 0: any free one.")
+@options.cli_argument("run", "RUN", "The run folder of a deployment, which need not exist yet.", type=options.PATH)
+@click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 means all.")
+@click.option("--port", type=click.IntRange(0, 65535), default=9464, help="Port to listen on; 0 picks a free one.")
 def deploy_metrics(run: Path, host: str, port: int) -> None:
     """Serve /metrics for Prometheus, /health and /ready of a federation's run until Ctrl-C (needs the extra `metrics`)."""
     from fedtide.deploy.status import metrics_server
@@ -182,7 +188,7 @@ def deploy_metrics(run: Path, host: str, port: int) -> None:
 @deploy.command("keys")
 @options.cli_argument("folder", "FOLDER", "A new folder for the files.", type=options.PATH)
 @click.option("--nodes", type=click.IntRange(0, 10_000), default=6, help="How many nodes get a key pair.")
-@click.option("--host", multiple=True, help="Name or address of the SuperLink; repeat.")
+@click.option("--host", multiple=True, help="Name or address of the SuperLink. Repeatable.")
 @click.option("--days", type=click.IntRange(1, 36_500), default=365, help="How long the certificates are valid.")
 def deploy_keys(folder: Path, nodes: int, host: tuple[str, ...], days: int) -> None:
     """Make certificates and keys for a test federation: an authority, the SuperLink's certificate, a key per node."""
@@ -196,11 +202,11 @@ def deploy_keys(folder: Path, nodes: int, host: tuple[str, ...], days: int) -> N
 
 @deploy.command("privacy")
 @options.words
-@click.option("--epsilon", "-e", type=float, multiple=True, help="Repeat for several.")
-@click.option("--draws", type=click.IntRange(1), default=10, help="Draws of the noise.")
+@click.option("--epsilon", "-e", type=float, multiple=True, help="Privacy parameter epsilon. Repeatable.")
+@click.option("--draws", type=click.IntRange(1), default=10, help="Number of draws of the noise.")
 @options.as_json
 def deploy_privacy(words: tuple[str, ...], epsilon: tuple[float, ...], draws: int, as_json: bool) -> None:
-    """Show what private label histograms cost the schedule; nothing is trained."""
+    """Show how much private label histograms cost the schedule, without training."""
     from fedtide import config
     from fedtide.deploy.privacy import privacy_cost
     from fedtide.report.terminal import TableColumn
@@ -290,17 +296,31 @@ def _share(value: float | None) -> str:
     "-c",
     "configs",
     multiple=True,
-    help="As a SuperNode's; once for each node that this process plays.",
+    help="Configuration of a node, as for a SuperNode. Repeat for several nodes.",
 )
-@click.option("--key", "keys", multiple=True, type=options.PATH, help="Private key, once for each node; none: no keys.")
-@click.option("--root-certificates", "authority", type=options.PATH, help="Checks the SuperLink's; none: no TLS.")
-@click.option("--look", type=click.FloatRange(0.05), default=1.0, help="Seconds between two looks for a message.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=options.PATH,
+    help="Private key of a node. Repeat for several nodes. Default: no keys.",
+)
+@click.option(
+    "--root-certificates", "authority", type=options.PATH, help="Certificates to verify the SuperLink. Default: no TLS."
+)
+@click.option("--look", type=click.FloatRange(0.05), default=1.0, help="Seconds between two polls for messages.")
+@click.option("--allow", multiple=True, help="A part outside fedtide that runs may use, such as FILE:name. Repeatable.")
 def deploy_node(
-    address: str, configs: tuple[str, ...], keys: tuple[Path, ...], authority: Path | None, look: float
+    address: str,
+    configs: tuple[str, ...],
+    keys: tuple[Path, ...],
+    authority: Path | None,
+    look: float,
+    allow: tuple[str, ...],
 ) -> None:
-    """Join a federation as one node or several, in one process: quicker and smaller than flower-supernode.
+    """Join a federation with one or more nodes in one process, which is faster and smaller than flower-supernode.
 
-    It runs the fedtide that is installed here and no code that the server sends.
+    It runs the fedtide that is installed here and no code from the server. Parts outside fedtide need --allow.
 
     fedtide deploy node fl.example.org:8000 -c partition-id=0 --key node-0.key --root-certificates authority.pem
     """
@@ -313,4 +333,4 @@ def deploy_node(
     if keys and len(keys) != len(settings):
         raise FedtideError(f"{len(keys)} keys for {len(settings)} nodes: give --key once for each --node-config")
     own_keys = keys or (None,) * len(settings)
-    run_thin_nodes(Door(address, authority, look), list(zip(settings, own_keys, strict=True)))
+    run_thin_nodes(Door(address, authority, look, allow), list(zip(settings, own_keys, strict=True)))

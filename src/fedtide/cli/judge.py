@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "words", "[PART] [KEY=VALUE]...", "mine.py:Part, or parts by their keys: policy.scheduler=mine.py:Part.", nargs=-1
 )
 @click.option("--in", "worlds", default="paper", help="Worlds: scenarios or experiment files, separated by commas.")
-@click.option("--kind", help="Kind of the part (scheduler, codec, ...), if its arguments do not tell.")
+@click.option("--kind", help="Kind of the part (scheduler, codec, ...), if its arguments are ambiguous.")
 @click.option(
     "--against",
     multiple=True,
@@ -57,7 +57,7 @@ def judge_command(
     """Judge a part of your own in each world: better, worse, no difference above a margin, or not resolved.
 
     The part and what it is compared with are tuned alike, then compared on seeds that follow from the content of your file.
-    The certificate has everything that it takes to verify the verdicts.
+    The certificate contains everything needed to verify the verdicts.
 
     fedtide judge mine.py:Part --in paper,macro_cell,phones
     fedtide judge policy.scheduler=mine.py:Part --against random --budget 30m
@@ -68,7 +68,7 @@ def judge_command(
             raise FedtideError(
                 f"{words[0]!r} cannot be judged while --verify verifies a certificate: leave one of them out"
             )
-        _verify(verify, None if all_runs else runs, given["workers"], as_json)
+        _verify(verify, None if all_runs else runs, given["allow"], given["workers"], as_json)
         return
     if not words:
         raise FedtideError("nothing to judge: name a part, such as mine.py:Part; see `fedtide judge --help`")
@@ -163,11 +163,11 @@ def _print(found: Judgement) -> None:
     print_table(columns, rows, f"{title}, {found.num_runs} runs, {found.seconds:.0f} s of one core")
 
 
-def _verify(path: Path, runs: int | None, workers: int, as_json: bool) -> None:
+def _verify(path: Path, runs: int | None, allow: tuple[str, ...], workers: int, as_json: bool) -> None:
     from fedtide.studies.verify import verify_certificate
 
     with _told_runs() as on_done:
-        found = verify_certificate(path, runs=runs, workers=workers, on_done=on_done)
+        found = verify_certificate(path, runs=runs, allow=allow, workers=workers, on_done=on_done)
     if as_json:
         print_json({"holds": True, **found._asdict()})
         return

@@ -39,7 +39,7 @@ margin_option = click.option(
     "--margin",
     type=float,
     help="The smallest difference that matters. One that is shown to be smaller is called `no difference above` it. "
-    "Default: 0.01 of accuracies, none of other metrics; 0: none.",
+    "Default: 0.01 for accuracies, none for other metrics; 0 disables it.",
 )
 
 
@@ -158,7 +158,7 @@ def study_run(file: Path, store: Path, **work: Any) -> None:
 def study_show(file: Path, store: Path, metric: str, against: str | None, margin: float | None, as_json: bool) -> None:
     """Show the mean of every variant and its paired difference from a reference, with intervals.
 
-    That is the one with the first value on the first axis (or the first variant), all else being equal; or see --against.
+    The reference has the first value on the first axis (or is the first variant), all else being equal. --against chooses another.
     """
     from fedtide.studies.table import table_rows
 
@@ -175,9 +175,9 @@ def study_show(file: Path, store: Path, metric: str, against: str | None, margin
 @metric_option
 @_against_option
 @margin_option
-@click.option("--latex", is_flag=True, help="As LaTeX (booktabs), to include in a paper.")
+@click.option("--latex", is_flag=True, help="Print LaTeX (booktabs) for a paper.")
 def study_table(file: Path, store: Path, metric: str, against: str | None, margin: float | None, latex: bool) -> None:
-    """Print the table of `study show`, or the same as LaTeX.
+    """Print the table of `study show` as text or LaTeX.
 
     fedtide study table study.yaml --latex > table.tex
     """

@@ -35,6 +35,10 @@ class Private(CodecAround):
     clip: Annotated[float, arg("norm to which longer updates are cut", gt=0, le=1e6)] = 1.0
     noise: Annotated[float, arg("its standard deviation in each element, in units of clip", gt=0, le=1e6)] = 1.0
 
+    def largest_norm(self, num_parameters: int) -> float:
+        """Return what the norm of a private update hardly ever exceeds."""
+        return self.clip * (1 + self.noise * (math.sqrt(num_parameters) + 10))
+
     def encode(self, update: Vector, budget_bits: float, rng: Rng) -> Packet:
         """Send the clipped update and noise; nothing is drawn for a budget that carries nothing."""
         norm = math.sqrt(float(np.square(update, dtype=np.float64).sum()))

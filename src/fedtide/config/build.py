@@ -172,9 +172,22 @@ def _beside_inside(value: Any, folder: Path) -> Any:
 def experiment(*given: Mapping[str, Any] | Experiment | str | Path, **keys: Any) -> Experiment:
     """Build an Experiment from one or more sources; later ones override earlier ones.
 
-    A source is a mapping (nested, or with dotted keys), an Experiment, the path of a file, or a `key=value` string. On top of an
-    Experiment, a source changes only the keys that it names. Keyword arguments come last: `seed=3`, `policy={"limit": 4}`
-    or `**{"policy.limit": 4}`. Raises FedtideError with a one-line message.
+    A source is a mapping (nested, or with dotted keys), an Experiment, the path of a YAML file, or a `key=value` string. On top
+    of an Experiment, a source changes only the keys that it names.
+
+    given: the sources, in order. keys: further keys as keyword arguments, applied last: `seed=3`, `policy={"limit": 4}` or
+    `**{"policy.limit": 4}`.
+
+    Returns: The experiment, with every key filled in. It is frozen; build another one to change a key.
+
+    Raises: FedtideError if a key is unknown or a value is invalid. The message is one line.
+
+    >>> import fedtide
+    >>> e = fedtide.experiment({"policy.limit": 4}, "radio.snr_db=10", seed=3)
+    >>> e.policy.limit, e.radio.snr_db, e.seed
+    (4, 10.0, 3)
+    >>> fedtide.experiment(e, policy={"scheduler": "random"}).policy.limit
+    4
     """
     merged: dict[str, Any] = {}
     for each in (*given, keys):

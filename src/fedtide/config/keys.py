@@ -95,16 +95,16 @@ class FleetConfig(_Group):
     unpicked: Literal["restart", "keep"] = Field(
         "restart", description="a finished device that is not picked starts over, or keeps its update until it is"
     )
-    interrupt: bool = Field(False, description="a new model interrupts those that still train")
+    interrupt: bool = Field(False, description="a new model interrupts devices that are still training")
     absent: Literal["compute", "fetch", "abandon"] = Field(
         "compute",
-        description="a device that is away computes; or fetches the newest model on return; or also drops its work",
+        description="a device that is away continues to train; or fetches the newest model on return; or also drops its update",
     )
     concurrency: Count | None = Field(None, description="M, devices that train at a time; null: all of them")
     release: Literal["finish", "aggregation"] = Field(
-        "finish", description="a place among the M is free when its device has finished, or when its update is used"
+        "finish", description="when one of the M slots becomes free: its device has finished, or its update is used"
     )
-    selector: Part = _part("uniform", "who takes a free place among the M")
+    selector: Part = _part("uniform", "which waiting device takes a free slot of the M")
     battery_joules: Positive | None = Field(
         None, description="battery capacity for training and sending, in J; null: unlimited"
     )
@@ -127,11 +127,11 @@ class TimelineConfig(_Group):
     buffer_size: Count = Field(8, description="how many finished devices the buffered timeline waits for")
     horizon: Positive = Field(35.0, description="simulated time of the run")
     upload_time: NotNegative = Field(
-        0.0, description="how long the uploads of an aggregation take; the new model is there after them"
+        0.0, description="how long the uploads of an aggregation take; the new model is ready after them"
     )
     uploads: Literal["fixed", "wait", "later"] = Field(
         "fixed",
-        description="fixed: they take upload_time; wait: what the links need, and the server waits; later: used once they arrive",
+        description="how long uploads take: fixed: upload_time; wait: what links need, the server waits; later: it does not wait",
     )
     overrun: Literal["spill", "refuse"] = Field(
         "spill", description="uploads that take longer than the period: the next aggregation is late, or an error"
@@ -207,7 +207,10 @@ class Learning(_Group):
 
 
 class Experiment(_Group):
-    """One run: same experiment, same bits."""
+    """All settings of one run. The same experiment gives the same bits on the same CPU instruction set.
+
+    Build one with `fedtide.experiment`. Keys are attributes, such as `e.policy.limit` and `e.seed`; an experiment cannot be changed.
+    """
 
     seed: NonNegativeInt = Field(0, description="seed of all random numbers")
     framework: Literal["periodic", "fedavg", "fedasync", "fedbuff"] | None = Field(
@@ -283,7 +286,7 @@ class Experiment(_Group):
         return self
 
     def part(self, kind: str) -> Part:
-        """Return the part of a kind: its name and parameters."""
+        """Return the name and parameters of the part of this kind, such as `scheduler`."""
         found: Part = key_value(self, KINDS[kind].key)
         return found
 

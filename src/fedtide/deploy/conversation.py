@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from flwr.app import ArrayRecord, Message, RecordDict
 
 from fedtide.codec.base import Codec, Packet
+from fedtide.codec.private import Private
 from fedtide.deploy.mailbox import Answer, Mailbox
 from fedtide.deploy.protocol import (
     ReadyReply,
@@ -27,6 +28,7 @@ from fedtide.deploy.protocol import (
 )
 from fedtide.deploy.settings import Terms, acts_as_it_sees_fit
 from fedtide.deploy.trace import Period, Refusal
+from fedtide.parts.checks import unguarded_part
 from fedtide.types import Vector
 
 _log = logging.getLogger("fedtide.deploy")
@@ -91,6 +93,10 @@ class Conversation:
     ) -> None:
         self._mailbox, self._terms, self._codec, self._clock = mailbox, terms, codec, clock
         self._num_parameters, self._num_labels = num_parameters, num_labels
+        # Of private updates, the noise alone may be longer than the limit.
+        self._largest_norm = terms.deployment.max_update_norm
+        if isinstance(own := unguarded_part(codec), Private):
+            self._largest_norm += own.largest_norm(num_parameters)
         # A packet that expires on its way would come back as an error: let it come late, and be ignored.
         upload_ttl = 2 * terms.experiment.timeline.period + 30
         self._ttl = {TrainOrder.kind: terms.deployment.train_timeout, UploadOrder.kind: upload_ttl}  # seconds
@@ -321,7 +327,7 @@ class Conversation:
     def _on_upload(self, sent: _Sent, grant: UploadOrder, content: RecordDict) -> None:
         """Keep an update, unless this device has sent the packet before; an empty one may come again."""
         seat, now = sent.seat, self.elapsed
-        packet, update = read_upload(content, grant, self._codec, self._num_parameters, self._terms.deployment)
+        packet, update = read_upload(content, grant, self._codec, self._num_parameters, self._largest_norm)
         digest = hashlib.sha256(packet.data).digest()
         if digest in seat.packets:
             raise Refused("a packet that was sent before")

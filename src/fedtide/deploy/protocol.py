@@ -175,7 +175,7 @@ def capped_counts(label_counts: Sequence[Sequence[int]], of_all: Sequence[int], 
 
 
 def read_upload(
-    content: RecordDict, grant: UploadOrder, codec: Codec, num_parameters: int, settings: Deployment
+    content: RecordDict, grant: UploadOrder, codec: Codec, num_parameters: int, largest_norm: float
 ) -> tuple[Packet, Vector]:
     """Return the packet and the update [d] that the server reads from it, or raise Refused."""
     upload = UploadReply.read(content, grant)
@@ -193,8 +193,8 @@ def read_upload(
     if update.shape != (num_parameters,) or not np.isfinite(update).all():
         raise Refused(f"a packet that is not {num_parameters} finite numbers")
     norm = math.sqrt(float(np.square(update, dtype=np.float64).sum()))
-    if norm > settings.max_update_norm:
-        raise Refused(f"an update of norm {norm:.3g}; max_update_norm is {settings.max_update_norm:g}")
+    if norm > largest_norm:
+        raise Refused(f"an update of norm {norm:.3g}, and at most {largest_norm:.4g} is believed (max_update_norm)")
     return packet, update
 
 

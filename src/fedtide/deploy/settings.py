@@ -16,6 +16,7 @@ from fedtide.config.values import Count, Name, Positive, Share, explain_validati
 from fedtide.config.workload import timeline_reacts
 from fedtide.core.files import is_own_file
 from fedtide.core.yaml12 import plain_yaml_tree, yaml_in_line
+from fedtide.engine.making import refuse_wrong_arguments
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import trainer_backend
 from fedtide.parts import registry
@@ -113,6 +114,7 @@ def _exact_reports(terms: Terms) -> list[str]:
     )
     if terms.deployment.epsilon is None:
         found.append("nodes tell their exact label counts: say `-s epsilon=1` or less")
+    found.append("a node draws new noise in every run unless its `--node-config` has a privacy-key: give each its own")
     return [f"codec.name=private covers updates only, and {each}" for each in found]
 
 
@@ -216,6 +218,7 @@ def check_terms(terms: Terms) -> None:
     """Raise if this federation can never run, before anything is written or started."""
     experiment, settings = terms
     check_deployment_timeline(experiment)
+    refuse_wrong_arguments(experiment, ("scheduler", "weighting", "aggregator", "codec"))
     if experiment.learning.trainer.name == "dask":
         raise FedtideError(
             "learning.trainer=dask shares out simulated devices over a cluster, and nodes train themselves; say "

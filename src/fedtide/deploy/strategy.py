@@ -66,10 +66,15 @@ def _unflat(vector: Vector, like: ArrayRecord) -> ArrayRecord:
 
 
 def asynchronous(app: ClientApp) -> ClientApp:
-    """Return a Flower ClientApp that takes part in asynchronous training; `app` is yours and trains as it always did.
+    """Make a Flower ClientApp asynchronous.
 
-    Its train function receives `arrays` and `config` and returns `arrays` and `metrics` with `num-examples`. With
-    `label-counts` in the metrics, a list of how many samples of each label the node has, schedulers can balance labels.
+    The app trains as before: its train function receives `arrays` and `config` and returns `arrays` and `metrics` with
+    `num-examples`. If the metrics also have `label-counts`, a list with the node's number of samples per label, schedulers can
+    balance labels.
+
+    app: your ClientApp.
+
+    Returns: A ClientApp for use with `PeriodicAsync` on the server.
     """
 
     def train(message: Message, context: Context) -> Message:
@@ -146,12 +151,12 @@ class _OwnTraining:
 
 @dataclass(frozen=True)
 class PeriodicAsync:
-    """Asynchronous training with periodic aggregation, used like a strategy of Flower's.
+    """Asynchronous training with periodic aggregation, used like a Flower strategy.
 
-    num_devices: how many nodes take part. period: seconds between two aggregations. folder: where the run is kept on the
-    server's host, a new one if not given; start again with the same folder to continue. num_labels: of the nodes'
-    `label-counts`, if they report them. keys: of the experiment, such as {"policy.limit": 4}. settings: of the deployment,
-    such as {"min_nodes": 10}.
+    num_devices: number of nodes that take part. period: seconds between two aggregations. folder: the run folder on the
+    server's host; None: a new one. Start again with the same folder to continue a run. num_labels: number of labels in the
+    nodes' `label-counts`, if they report them. keys: keys of the experiment, such as {"policy.limit": 4}. settings: settings of
+    the deployment, such as {"min_nodes": 10}.
     """
 
     num_devices: int
@@ -162,7 +167,7 @@ class PeriodicAsync:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def terms(self, num_rounds: int) -> Terms:
-        """Return what server and nodes agree on; raise if this can never run."""
+        """Return the terms that server and nodes share. Raises FedtideError if the settings are invalid."""
         tree: dict[str, Any] = {
             "data": {"name": "synthetic"},  # nothing of it is used
             "fleet": {"num_devices": self.num_devices, "max_duration": 4 * self.period},
@@ -191,9 +196,12 @@ class PeriodicAsync:
         num_rounds: int = 3,
         train_config: ConfigRecord | None = None,
     ) -> Result:
-        """Run so many periods and return the last model, with what evaluate_fn found after each.
+        """Run a number of periods.
 
-        evaluate_fn: (round, arrays) -> MetricRecord with `accuracy` from 0 to 1, and perhaps `loss`.
+        grid: Flower's Grid. initial_arrays: the first model. evaluate_fn: (round, arrays) -> MetricRecord with `accuracy` from 0
+        to 1 and optionally `loss`. num_rounds: number of periods. train_config: passed to the nodes' train function.
+
+        Returns: The last model, and the results of evaluate_fn after every period.
         """
         terms, folder = self.terms(num_rounds), Path(self.folder or time.strftime("fedtide-%Y%m%d-%H%M%S")).absolute()
         print(f"fedtide keeps this run in {folder}", flush=True)  # Flower shows what a ServerApp prints

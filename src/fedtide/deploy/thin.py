@@ -1,17 +1,19 @@
 """A SuperNode in one process. Flower's own starts a process for every message and looks for messages every three seconds.
 
-It speaks to the SuperLink as Flower's does and answers with the app of this installation: code that the server sends is not run.
+It speaks to the SuperLink as Flower's does and answers with the app of this installation: code that the server sends is not run,
+and other code that lies here only by leave.
 A process can hold several nodes, a thread each.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +38,7 @@ from flwr.supernode.fleet_http_connection import http_request_response
 from fedtide.core.faults import fault_text
 from fedtide.deploy.apps import client_app
 from fedtide.errors import FedtideError
+from fedtide.parts.user_code import own_names
 
 _log = logging.getLogger("fedtide.deploy")
 
@@ -52,6 +55,9 @@ class Door(NamedTuple):
     address: str  # HOST:PORT
     authority: Path | None = None  # the certificate that the SuperLink's is checked with; None: nothing is encrypted
     look: float = 1.0  # seconds between two looks for a message
+    allowed: tuple[
+        str, ...
+    ] = ()  # parts that are not fedtide's and that a run may name, as package.module:name or FILE:name
 
 
 def run_thin_nodes(door: Door, nodes: Sequence[tuple[Mapping[str, Any], Path | None]]) -> None:
@@ -86,7 +92,7 @@ def _run_node(door: Door, config: Mapping[str, Any], key: Path | None) -> None:
     with http_request_response(door.address, authority is None, authority, keys) as connection:
         node_id, receive, *rest = connection
         _log.info("node %s plays %s", node_id, dict(config))
-        answer = Answering(node_id, config, *rest)
+        answer = Answering(node_id, config, door.allowed, *rest)
         while True:
             try:
                 received = receive()
@@ -105,6 +111,7 @@ class Answering:
         self,
         node_id: int,
         config: Mapping[str, Any],
+        allowed: Container[str],
         send: Callable[[Message, Any, float], tuple[set[str], str]],
         get_run: Callable[[int], Any],
         get_fab: Callable[[str, int], Any],
@@ -112,7 +119,7 @@ class Answering:
         push: Callable[[int, str, str, bytes], None],
         confirm: Callable[[int, str], None],
     ) -> None:
-        self._node_id, self._config = node_id, dict(config)
+        self._node_id, self._config, self._allowed = node_id, dict(config), allowed
         self._send, self._get_run, self._get_fab = send, get_run, get_fab
         self._pull, self._push, self._confirm = pull, push, confirm
         self._contexts: dict[int, Context] = {}  # by run
@@ -127,6 +134,7 @@ class Answering:
         whole.metadata.__dict__["_message_id"] = key
         begun = time.monotonic()
         try:
+            refuse_other_parts(context.run_config, self._allowed)
             reply = client_app(whole, context)
         except Exception as error:
             _log.warning("node %s: %s: %s", self._node_id, type(error).__name__, error)
@@ -145,3 +153,14 @@ class Answering:
             # A new run of the same app, after a server's restart, forgets what this one held, and so may we
             self._contexts = {run: Context(run, self._node_id, self._config, RecordDict(), settings)}
         return self._contexts[run]
+
+
+def refuse_other_parts(run_config: Mapping[str, Any], allowed: Container[str]) -> None:
+    """Raise if a run names code of this machine that is not fedtide's: whoever may start a run could name anything."""
+    tree = {key: json.loads(str(run_config.get(key, "{}"))) for key in ("experiment", "deployment")}
+    tree["experiment"].pop("tracker", None)  # the server's
+    for name in own_names(tree):
+        if name not in allowed:
+            raise FedtideError(
+                f"the run names {name}, which is not fedtide's: say --allow {name} at this node if you trust it"
+            )

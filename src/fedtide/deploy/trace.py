@@ -173,10 +173,11 @@ def trace_fingerprint(model: Vector) -> str:
 
 def write_trace(folder: Path, trace: Trace) -> Writer:
     """Write a whole trace, aside and then renamed; return what adds to it."""
-    path, data, seal = folder / NAME, b"", b""
+    path, lines, seal = folder / NAME, list[bytes](), b""
     for record in (trace.header, *trace.periods):
         line, seal = _line(record, seal)
-        data += line
+        lines.append(line)
+    data = b"".join(lines)
     if not path.exists() or path.read_bytes() != data:  # a finished run can lie on a disk that is read only
         write_atomically(path, data)
     return Writer(path, seal, len(data), len(trace.periods))

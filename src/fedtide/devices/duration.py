@@ -117,7 +117,7 @@ class LogNormal:
 
     median: Annotated[float, arg("median duration", unit="units of time", gt=0)] = 0.5
     sigma: Annotated[float, arg("standard deviation of log T", ge=0, le=10)] = 0.5
-    per_job: Annotated[bool, arg("draw anew for every job, not once per device")] = False
+    per_job: Annotated[bool, arg("draw for every job instead of once per device")] = False
 
     @property
     def redraws(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,14 @@ def experiment_part(experiment: Experiment, kind: str, **more: Any) -> Any:
     return registry.part(
         kind, part.name, part.args, lambda key: extra[key] if key in extra else _key(experiment, kind, part.name, key)
     )
+
+
+def refuse_wrong_arguments(experiment: Experiment, kinds: Iterable[str]) -> None:
+    """Make the parts of these kinds that nothing of a run is filled in for; raise if their arguments are wrong."""
+    for kind in kinds:
+        found = registry.find_part(kind, experiment.part(kind).name, builtin_parts(kind))
+        if not any(each.about.key in KINDS[kind].fills for each in registry.own_parameters(kind, found)):
+            experiment_part(experiment, kind)
 
 
 def _key(experiment: Experiment, kind: str, name: str, key: str) -> Any:

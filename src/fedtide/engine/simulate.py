@@ -66,15 +66,27 @@ def simulate(
 ) -> Result:
     """Run an experiment and return its result.
 
-    None of the arguments but the experiment changes the result.
+    If the folder has an interrupted run of this experiment, it continues; a complete run is only read. Of the arguments below,
+    only `experiment`, `dataset`, `system` and `trainer` affect the result.
 
     experiment: an Experiment, or a file or mapping to build one from. folder: the run folder, as a path or a header from
-    `fedtide.runs.read_run_header`; None keeps nothing. An interrupted run in it is continued. threads: number of devices
-    trained in parallel, by default one per core. eager: train every ready device, scheduled or not (same results, more work).
-    on_round: called with every record and the number of aggregations in all. say: called with a line about each download.
-    tracker: an additional tracker. warn: called if a tracker fails. system: the result of `build` for this experiment, to be
-    shared by several runs. dataset: the data set to use. trainer: the result of `make_trainer` for the system. A folder that was
-    begun with another data set, system or trainer is refused.
+    `fedtide.runs.read_run_header`; None stores nothing. threads: number of devices trained in parallel; by default one per core.
+    eager: train every ready device, picked or not (same result, more work). on_round: a function that is called after every
+    aggregation with its record and the total number of aggregations. say: a function that is called with a line of text about
+    each download. system: the result of `build` for this experiment, to share it between runs. dataset: a data set to use instead
+    of the one that the experiment names. trainer: the result of `make_trainer` for the system. tracker: additional trackers.
+    warn: a function that is called with a message if a tracker fails.
+
+    Returns: The result, with one record per aggregation and the final model.
+
+    Raises: FedtideError if the experiment is invalid, its data is not available, training fails, or the folder belongs to another
+    experiment, data set, system or trainer. Its `exit_code` tells which.
+
+    >>> import fedtide
+    >>> small = {"data.name": "synthetic", "learning.model": "softmax", "timeline.horizon": 0.5}
+    >>> result = fedtide.simulate({**small, "data.num_train": 400, "data.num_test": 100})
+    >>> len(result.rounds), result.complete
+    (2, True)
     """
     watch = Stopwatch()
     experiment = preflight_experiment(experiment)

@@ -43,7 +43,7 @@ class UniformEpochs:
 
     min_epochs: Annotated[int, arg("smallest number of passes over the device's data", ge=1, le=_MOST)] = 2
     max_epochs: Annotated[int, arg("largest number of passes", ge=1, le=_MOST)] = 5
-    per_job: Annotated[bool, arg("draw anew for every job; false: once per device")] = True
+    per_job: Annotated[bool, arg("draw for every job; false: once per device")] = True
 
     def __post_init__(self) -> None:
         if self.min_epochs > self.max_epochs:

@@ -19,6 +19,7 @@ from fedtide.studies.run import Outcome
 from fedtide.studies.spec import Given, given_base
 
 _YAML: Final = rb"# Advice of fedtide"
+_JSON: Final = rb'\{\s*"base"'
 _PANELS: Final = {"air_time": "airtime", "joules": "joules"}
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 360, 240, 56, 34  # of a panel, in px
 
@@ -39,20 +40,30 @@ def advise(
     on_step: Callable[[AdviceProgress], None] = lambda _: None,
     on_done: Callable[[Outcome], None] = lambda _: None,
 ) -> Advice:
-    """Find good settings of a network: period, limit, schedule, codec, server, age weights, learning rate, local epochs.
+    """Find good settings for a network: period, limit, schedule, codec, server, age weights, learning rate, local epochs.
 
-    base: the experiment that the advice is compared with (a mapping, a file or an Experiment). target, goal: the objective: mean
-    accuracy (`accuracy`), or the `time`, `airtime` or `joules` to the accuracy `target`. budget: how long to search, such as
-    `20m`, with all workers busy. only: names of the settings to advise on; the others stay. store: folder of the results; the
-    same call continues where it stopped. out: folder for advice.yaml, advice.json, advice.html and, if nodes can run it, app;
-    None writes nothing. backend: as in `fedtide.study`. command: the command that the page names. say: called with a line about
-    each download. on_step: called with the progress. on_done: called with every run.
+    Plans rule settings out, short runs find good ones, a race decides, and fresh seeds confirm the gain over the base. All
+    settings use the airtime of the base.
+
+    base: the experiment that the advice is compared with: an Experiment, a mapping or a file. target: a test accuracy from 0 to
+    1; needed for the goals `time`, `airtime` and `joules`. goal: what to optimise: `accuracy` (the mean over the horizon), or
+    the `time`, `airtime` or `joules` needed to reach the target. budget: wall-clock time of the search with all workers busy,
+    such as `90s`, `20m` or `2h`. only: names of the settings to advise on; None: all. store: folder of the results; the same
+    call continues an interrupted search. out: folder for advice.yaml, advice.json, advice.html and, if real devices can run the
+    advice, app; None writes nothing. workers: number of parallel runs. backend: local, dask or here, as in `fedtide.race`.
+    command: the command to show on the page. say: a function that is called with a line of text about each download. on_step:
+    a function that is called with the progress. on_done: a function that is called with every finished run.
+
+    Returns: The advised experiment, its gain on fresh seeds, and what each choice is worth.
+
+    Raises: FedtideError if the budget is too small, or the goal needs a target or a key that is missing.
     """
     folder = None if out is None else Path(out)
     if folder is not None:
         require_writable(folder)
         refuse_other_file_kind(folder / "advice.yaml", _YAML, "advice of fedtide")
         refuse_other_file_kind(folder / "advice.html", BEGINNING, "a page of fedtide")
+        refuse_other_file_kind(folder / "advice.json", _JSON, "advice of fedtide")
         store = folder / "results" if store is None else store
     found = search_advice(
         base, target=target, goal=goal, budget=budget, only=only, store=store, workers=workers, backend=backend, say=say,

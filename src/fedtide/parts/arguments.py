@@ -56,10 +56,17 @@ def arg(
     lt: float | None = None,
     le: float | None = None,
 ) -> Arg:
-    """Describe a parameter of a part, as the second argument of Annotated.
+    """Describe a parameter of your own part, as the second argument of `Annotated`.
 
-    key: the key of the experiment that fills the parameter, which is then the only way to set it. part: the kind of part that
-    the parameter is; it is given by its name or {name: ..., parameters}, built, and passed in.
+    meaning: what the parameter is, in a few words, shown in lists and errors. unit: its unit, such as `dB`. key: the key of the
+    experiment that fills the parameter, which is then the only way to set it. part: the kind of part that the parameter is, such
+    as `trainer`; the experiment gives a name or `{name: ..., parameters}`, and fedtide builds the part and passes it in. gt: lower
+    bound, exclusive. ge: lower bound, inclusive. lt: upper bound, exclusive. le: upper bound, inclusive.
+
+    Returns: The description.
+
+    >>> from typing import Annotated
+    >>> def threshold(candidates, limit, rng, least: Annotated[float, arg("lowest capacity", unit="bit/symbol", ge=0)] = 3.0): ...
     """
     return Arg(meaning, unit, key, part, gt, ge, lt, le)
 

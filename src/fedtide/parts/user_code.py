@@ -11,7 +11,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -27,6 +27,15 @@ MODULE: Final = "fedtide_user_"  # begins the names of the modules that users' f
 
 
 _beside: ContextVar[Path | None] = ContextVar("beside", default=None)
+
+
+def own_names(entry: Any) -> list[str]:
+    """Return the names with a colon in a tree of keys: a user's own parts, and those of installed packages."""
+    if isinstance(entry, Mapping):
+        return [name for each in entry.values() for name in own_names(each)]
+    if isinstance(entry, list):
+        return [name for each in entry for name in own_names(each)]
+    return [entry] if isinstance(entry, str) and ":" in entry else []
 
 
 @contextmanager

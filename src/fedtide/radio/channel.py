@@ -81,7 +81,7 @@ class RayleighByDevice:
 
 @dataclass(frozen=True)
 class Rician:
-    """Rician block fading, a direct path among many: |h|^2 = |sqrt(K/(K+1)) + CN(0,1)/sqrt(K+1)|^2, for every tick anew."""
+    """Rician block fading, a direct path among many: |h|^2 = |sqrt(K/(K+1)) + CN(0,1)/sqrt(K+1)|^2, independent in every tick."""
 
     k_factor: Annotated[
         float, arg("K, power of the direct path over that of all others (linear); 0: Rayleigh", ge=0)
@@ -105,7 +105,7 @@ def _rician_gain(seed: int, tick: int, device: Ints, k_factor: float) -> Floats:
 
 @dataclass(frozen=True)
 class Nakagami:
-    """Nakagami-m block fading: |h|^2 ~ Gamma(m, 1/m), for every tick anew; m = 1 is Rayleigh, above it fades less."""
+    """Nakagami-m block fading: |h|^2 ~ Gamma(m, 1/m), independent in every tick; m = 1 is Rayleigh, above it fades less."""
 
     m: Annotated[float, arg("shape: 1/m is the variance of the gain", ge=0.5, le=1e6)] = 2.0
     coverage: LinkCoverage = EQUAL

@@ -38,30 +38,30 @@ _NOBODY = Grant(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 
 @documented
 class Plan(NamedTuple):
-    """What an experiment will do, as far as it can be predicted without training."""
+    """What an experiment will do, predicted without training: who uploads, what arrives, and what it costs."""
 
     experiment: Experiment  # every key that it was planned with
-    # One mapping per aggregation. Always: index, time, num_ready, ready_ages (number of devices by age), and ready [m] and
-    # ready_age [m] of fleets with at most 10,000 devices. Per picked device [r], unless the scheduler needs what only training
-    # can tell: picked, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, num_kept, lost (None if only the
-    # packets tell), silent (too weak to be heard over the air), and with several cells or edge servers cell, interference
-    # (I/N) and edge. Per aggregation: lost_at_most, joules (None: not counted), label_variance and proved_minimal
+    # One mapping per aggregation. Always: index, time, num_ready, ready_ages (number of devices by age), and for fleets of at most
+    # 10,000 devices ready [m] and ready_age [m]. Per picked device [r], unless the scheduler needs a trained model: picked, age
+    # (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, num_kept, lost (None if it depends on the packets), silent
+    # (too weak for over-the-air sums); with several cells or edge servers also cell, interference (I/N) and edge. Per
+    # aggregation: lost_at_most, joules (None: not counted), label_variance and proved_minimal
     rows: list[dict[str, Any]]
     summary: dict[str, Any]  # the main numbers of the plan
 
     def frame(self) -> Any:
         """Return one row per aggregation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
-        Columns: index, time, num_ready, num_picked, num_lost; mean age (ticks), capacity (bit/symbol) and num_kept of the
-        uploads; sums of symbols and budget_bits; joules, label_variance, proved_minimal; with several cells mean_interference
-        (I/N). What only training can tell, or what is not counted, is NaN.
+        Columns: index, time, num_ready, num_picked, num_lost; means over the uploads of age (ticks), capacity (bit/symbol) and
+        num_kept; sums of symbols and budget_bits; joules, label_variance, proved_minimal; with several cells mean_interference
+        (I/N). Values that need training or are not counted are NaN.
         """
         return notebook.notebook_frame(notebook.notebook_columns(map(_numbers, self.rows)))
 
     def plot(self) -> tuple[Any, Any]:
-        """Draw how many devices are ready and picked over simulated time, and below it the bits granted to each upload.
+        """Plot the number of ready and picked devices over simulated time, and below it the bits granted to each upload.
 
-        Return the two Matplotlib Axes.
+        Returns: The two Matplotlib Axes.
         """
         with shown_figure(5.2, 3.8) as figure:
             return draw_plan(figure, self.experiment, self.rows)
@@ -82,7 +82,17 @@ def plan(
 ) -> Plan:
     """Predict what an experiment will do, without training.
 
-    experiment: an Experiment, or a file or mapping to build one from. say: called with a line about each download.
+    experiment: an Experiment, or a file or mapping to build one from. say: a function that is called with a line of text about
+    each download.
+
+    Returns: The plan: `summary` has the main numbers, `frame()` one row per aggregation.
+
+    Raises: FedtideError if the experiment is invalid, its data is not available, or one of your own parts fails.
+
+    >>> import fedtide
+    >>> plan = fedtide.plan({"data.name": "synthetic", "timeline.horizon": 1})
+    >>> len(plan.rows), plan.rows[0]["num_ready"] <= 40
+    (4, True)
     """
     from fedtide.engine.preflight import preflight_experiment  # needs run folders, which `fedtide plan` does without
 

@@ -109,14 +109,14 @@ def summarise(
 
 
 def _privacy(experiment: Experiment, rounds: Sequence[RoundRecord]) -> dict[str, Any]:
-    """Return the epsilon that each device has spent, if the codec is `private`. A packet counts even if it was lost."""
+    """Return the epsilon that each device has spent, if the codec is `private`. Whoever was granted bits has sent."""
     codec = experiment.part("codec")
     if codec.name != "private":
         return {}
     from fedtide.codec.private import DELTA, Private, spent_epsilon
 
     noise = codec.args.get("noise", Private.noise)
-    sent = [[k for k, kept in zip(each.picked, each.num_kept, strict=True) if kept] for each in rounds]
+    sent = [[k for k, bits in zip(each.picked, each.budget_bits, strict=True) if bits > 0] for each in rounds]
     return {"privacy": {"delta": DELTA, "epsilon": spent_epsilon(sent, noise)}}
 
 

@@ -37,52 +37,65 @@ _CARD = (
 
 @documented
 class Result(NamedTuple):
-    """A run, as `fedtide.simulate` made it or `fedtide.load` read it."""
+    """The result of a run, from `fedtide.simulate` or `fedtide.load`."""
 
-    experiment: Experiment  # every key that the run was made with
+    experiment: Experiment  # the experiment, with every key
     rounds: list[RoundRecord]  # one record per aggregation, in order
-    # float32 [d]: the final model; of an incomplete run the newest checkpoint, empty if there is none
+    # the final model, float32 [d]; for an incomplete run the model of the last checkpoint, empty if there is none
     model: Vector
-    seconds: dict[str, float]  # wall time by stage of this session, in seconds; empty if the run was read from a folder
+    seconds: dict[str, float]  # seconds of wall-clock time by stage in this session; empty if read from a folder
     complete: bool = True  # whether the run reached its horizon
-    handed: tuple[str, ...] = ()  # what the caller of `simulate` handed over: dataset, system, trainer
+    handed: tuple[str, ...] = ()  # which of dataset, system and trainer were passed to `simulate`
 
     def frame(self) -> Any:
         """Return one row per aggregation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
-        Columns: index, time, num_ready, num_picked, num_arrived, num_lost, num_silent (sent nothing), num_retransmitted; of the
-        uploads the mean age (ticks), capacity (bit/symbol) and num_kept, and the sums of budget_bits, sent_bits and
-        overhead_bits; label_variance, proved_minimal; test_accuracy, test_loss, train_loss (NaN where not measured); what was
-        spent up to then: symbols (granted), symbols_sent, bits, samples_used, samples_trained, air_time, joules; and
-        metrics/NAME, what the scheduler and learning.metrics measured.
+        Columns: index, time, num_ready, num_picked, num_arrived, num_lost, num_silent (sent nothing), num_retransmitted; means
+        over the uploads of age (ticks), capacity (bit/symbol) and num_kept, and sums of budget_bits, sent_bits and
+        overhead_bits; label_variance, proved_minimal; test_accuracy from 0 to 1, test_loss and train_loss in nats (NaN if not
+        measured); totals so far of symbols (granted), symbols_sent, bits, samples_used, samples_trained, air_time (units of
+        time) and joules; and metrics/NAME from the scheduler and from learning.metrics.
+
+        >>> import fedtide
+        >>> small = {"data.name": "synthetic", "learning.model": "softmax", "timeline.horizon": 0.5}
+        >>> result = fedtide.simulate({**small, "data.num_train": 400, "data.num_test": 100})
+        >>> list(result.frame()["time"])
+        [0.25, 0.5]
         """
         from fedtide.report.notebook import notebook_columns, notebook_frame, notebook_round_rows
 
         return notebook_frame(notebook_columns(notebook_round_rows(self.rounds)))
 
     def uploads(self) -> Any:
-        """Return one row per upload, as `frame` does.
+        """Return one row per upload: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
-        Columns: index, time, device, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, overhead_bits, num_kept
-        (elements), weight, lost (was it sent and did not arrive?), silent (was nothing sent?) and retransmitted; with several
-        cells cell and interference (I/N that it met there, a number); with edge servers edge, which it was sent to.
+        Columns: index (of the aggregation), time, device, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits,
+        overhead_bits, num_kept (elements), weight, lost (sent but not received), silent (nothing was sent) and retransmitted;
+        with several cells also cell and interference (I/N, linear); with edge servers also edge.
         """
         from fedtide.report.notebook import notebook_frame, notebook_upload_columns
 
         return notebook_frame(notebook_upload_columns(self.rounds))
 
     def evaluate(self, samples: Samples | None = None) -> Score:
-        """Return accuracy and loss of the model on some samples; None: on the test set of the experiment."""
+        """Evaluate the model.
+
+        samples: the samples to use; None: the test set of the experiment.
+
+        Returns: A Score with `accuracy` from 0 to 1 and `loss`, the mean cross-entropy in nats.
+        """
         from fedtide.engine.loop import score_model
 
         system, trainer = self._remade("samples" if samples is None else "")
         return score_model(trainer, self.model, system.dataset.test if samples is None else samples)
 
     def predict(self, images: Any) -> Ints:
-        """Return the label that the model gives each image [n].
+        """Predict the labels of images.
 
-        images: float32 [n channels height width], normalised as the data set's are (`load_dataset(experiment).test.images`),
-        or Samples, whose labels are not looked at.
+        images: float32 [n channels height width], normalised like the data set (`load_dataset(experiment).test.images`), or
+        Samples, whose labels are ignored.
+
+        Returns: The predicted labels, integers [n].
         """
         from fedtide.learning.metrics import predict_labels
 
@@ -96,10 +109,10 @@ class Result(NamedTuple):
         return predict_labels(trainer, system.model, self.model, images)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the parameters by the names that PyTorch's state_dict has.
+        """Return the parameters of the model by layer, with the names of PyTorch's state_dict.
 
-        NumPy arrays of one of our models (`fedtide.learning.torch.build_module` makes the module that takes them); of a
-        PyTorch module of your own its state_dict itself.
+        Returns: For a model described by layers, NumPy arrays; `fedtide.learning.torch.build_module` makes the matching module.
+        For your own PyTorch module, its state_dict.
         """
         from fedtide.learning.forward import state_arrays
         from fedtide.learning.model import Model
@@ -126,15 +139,18 @@ class Result(NamedTuple):
         return system, make_trainer(system)
 
     def summary(self) -> dict[str, Any]:
-        """Return summary metrics as a dict."""
+        """Return summary metrics as a dict, such as `final_accuracy`, `best_accuracy` and the totals of bits and symbols."""
         from fedtide.report.summary import summarise
 
         return summarise(self.experiment, self.rounds, len(self.model) or None)
 
     def plot(self, ax: Any = None, column: str = "test_accuracy", **style: Any) -> Any:
-        """Draw test_accuracy, test_loss or train_loss over simulated time; return the Axes.
+        """Plot a column over simulated time.
 
-        ax: Matplotlib Axes to draw into, None for a new figure. style: as for `Axes.plot`, e.g. label="random".
+        ax: the Matplotlib Axes to draw into; None: a new figure. column: test_accuracy, test_loss or train_loss. style: keyword
+        arguments of Matplotlib's `Axes.plot`, such as `label="random"`.
+
+        Returns: The Axes.
         """
         from fedtide.plot.figure import shown_figure
         from fedtide.plot.run import draw_run
@@ -186,9 +202,16 @@ class Result(NamedTuple):
 
 
 def load(run: Path | str) -> Result:
-    """Read a run from its folder, finished, interrupted (`.complete` is False) or in progress. Nothing is changed.
+    """Read a run from its folder. The folder is not changed.
 
-    The result has the rounds up to the last checkpoint and the final model, or that of the checkpoint.
+    An interrupted run, or one in progress, has `complete == False`, the rounds up to its last checkpoint, and the model of that
+    checkpoint.
+
+    run: the run folder.
+
+    Returns: The result, as `fedtide.simulate` returned it.
+
+    Raises: FedtideError if the folder has no run, or its files are damaged or inconsistent.
     """
     if not isinstance(run, (str, os.PathLike)) or not str(run) or "\0" in str(run):
         raise RunFolderError(

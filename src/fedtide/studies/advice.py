@@ -68,14 +68,14 @@ class Advice(NamedTuple):
     metric: str  # the metric that decided the race
     worth: tuple[Worth, ...]  # what each choice is worth
     worth_share: float  # share of the horizon on which the gains of the choices were measured
-    race: RaceResult  # the race between the base and the best settings of the short runs; its gain is measured on fresh seeds
+    race: RaceResult  # the race between the base and the best settings of the short runs, with the gain on fresh seeds
     pruned: Pruned  # settings that plans ruled out
-    notes: tuple[str, ...]  # what is not offered, and why
+    notes: tuple[str, ...]  # settings that were not considered, and why
     screened: int  # number of settings that had a short run
     screened_share: float  # share of the horizon that the short runs had
     front: tuple[FrontPoint, ...]  # the trade-off of time, airtime and joules to the target
-    target: float | None  # the accuracy of the front; None: the base has no run on fresh seeds
-    reached: Reached | None  # how many seeds reach the target; None: the advice is for accuracy
+    target: float | None  # target accuracy of the front; None: the base has no run on fresh seeds
+    reached: Reached | None  # number of fresh seeds that reach the target; None: the goal is accuracy
     seeds: str  # which seeds chose, raced and confirmed
     num_runs: int  # number of runs
     seconds: float  # core time of the runs
@@ -83,12 +83,12 @@ class Advice(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Say whether anything is to be changed."""
+        """Whether the advice changes anything."""
         return bool(self.keys)
 
     @property
     def is_confirmed(self) -> bool:
-        """Say whether the gain over the base on fresh seeds has an interval above 0, or the advice alone reaches the target."""
+        """Whether fresh seeds confirm the gain: its interval is above 0, or only the advice reaches the target."""
         found, reached = self.race.confirmed, self.reached
         if found is None:
             return self.changes and reached is not None and reached.advice == reached.num_seeds and not reached.base
@@ -118,7 +118,7 @@ class Advice(NamedTuple):
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What would change the advice."""
+        """Reasons that could change the advice: unresolved choices, and settings tied with the winner."""
         changed = [row for row in self.worth if row.advice != row.base]
         found = [
             f"{row.choice}: {row.base} is {'better' if row.gain.high < 0 else 'as good, as far as can be told'}, the worth of "
@@ -141,7 +141,7 @@ class Advice(NamedTuple):
         return tuple(found)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as plain data, for JSON."""
+        """Return everything as plain data that can be written as JSON."""
         rows = [{**row._asdict(), "gain": row.gain and finite_table_value(row.gain._asdict())} for row in self.worth]
         return {
             **self._asdict(),
@@ -159,7 +159,7 @@ class Advice(NamedTuple):
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Advice:
-        """Return the advice that `as_json` told. What later versions added may be missing."""
+        """Return an advice from the data of `as_json`, also if an older version wrote it."""
         race: dict[str, Any] = {**told["race"], "rows": tuple(RaceRow(**row) for row in told["race"]["rows"])}
         values: dict[str, Any] = {
             **{name: told.get(name) for name in cls._fields},

@@ -79,7 +79,9 @@ def search_advice(
             f"data.validation={experiment.data.validation:g}: advice is confirmed on the test set; leave this key out"
         )
     how = {**study_backend(workers, backend), "on_done": on_done}
-    seconds = race_budget(budget if isinstance(budget, str) else str(budget)).seconds * workers
+    seconds = (race_budget(budget).seconds if isinstance(budget, str) else math.inf) * workers
+    if seconds == math.inf:
+        raise FedtideError(f"budget={shown(budget)} must be a time on the clock, such as 90s, 20m or 1.5h")
     space = design_space(experiment, only)
     least_share = _least_share(space, seconds, budget, say)
     pruned, is_left = prune_by_plans(

@@ -162,8 +162,8 @@ def _offered(base: Experiment) -> Iterator[tuple[str, str, dict[str, Any] | str]
 
 
 def _is_plain(base: Experiment) -> bool:
-    """Say whether devices send coded updates of their own, which any codec could code."""
-    return base.radio.access.name == "orthogonal" and base.codec.name.name not in ("ideal", "ef21")
+    """Say whether devices send coded updates of their own, which any codec could code; those of `private` must stay private."""
+    return base.radio.access.name == "orthogonal" and base.codec.name.name not in ("ideal", "ef21", "private")
 
 
 def _epochs(base: Experiment) -> tuple[str, str, dict[str, Any] | str]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedtide.config import Experiment
+from fedtide.config import PART_KEYS, Experiment
+from fedtide.engine.making import refuse_wrong_arguments
 from fedtide.errors import FedtideError
 from fedtide.parts.checks import checked_callback
 from fedtide.report.notebook import notebook_columns, notebook_frame
@@ -73,18 +74,22 @@ class Judgement(NamedTuple):
     part: str  # the judged part
     against: str  # the part that it is compared with
     metric: str  # the number per run that is compared
-    margin: float | None  # differences that are shown to be smaller are called no difference
+    margin: float | None  # the smallest difference that matters; None: no margin
     worlds: tuple[WorldVerdict, ...]  # a verdict per world
     num_runs: int  # number of runs
     seconds: float  # core time of the runs
-    certificate: dict[str, Any]  # what was found and how, with a digest
+    certificate: dict[str, Any]  # the verdicts, and everything needed to verify them, with a digest
 
     def table(self) -> Any:
-        """Return a row per world: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed."""
+        """Return one row per world: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
+
+        Columns: world; verdict (better, worse, no difference above a margin, not resolved); difference, positive if the part is
+        better, with its interval low to high; num_seeds; settings and against_settings (chosen in tuning); note.
+        """
         return notebook_frame(notebook_columns(row._asdict() for row in self.worlds))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the verdicts and the certificate's digest as plain data, for JSON."""
+        """Return the verdicts and the digest of the certificate as plain data that can be written as JSON."""
         told = {key: value for key, value in self._asdict().items() if key != "certificate"}
         return {**told, "worlds": [row._asdict() for row in self.worlds], "digest": self.certificate["digest"]}
 
@@ -221,20 +226,26 @@ def judge(
     on_done: Callable[[Outcome], None] | None = None,
     on_world: Callable[[WorldVerdict], None] | None = None,
 ) -> Judgement:
-    """Judge whether a part is better than another one in each world: better, worse, no difference above a margin, not resolved.
+    """Judge a part against another one in each world: better, worse, no difference above a margin, or not resolved.
 
-    Both parts are tuned alike on seeds and samples of their own. Then both run on the test set, on seeds that follow from the
-    content of the part's file, its parameters, the world and `salt`.
+    Both parts are tuned alike, on separate seeds and samples. Then both run on the test set, on seeds that are derived from the
+    part's file, its parameters, the world and `salt`.
 
-    part: `mine.py:Part`, `policy.scheduler=mine.py:Part`, keys, or a function or class from a file. worlds: names of scenarios,
-    experiment files or experiments, shortened so that a run takes some seconds. whole: judge in the worlds as they are. kind:
-    the kind of the part, if its arguments do not tell. against: another part of the same kind; None: the default one. tune:
-    parameters of the part (dotted keys) with values to try; the other side gets as many additional learning rates. metric,
-    margin: as in `StudyResult.table`. level: upper bound on the probability of a wrong verdict in a world, if paired
-    differences are about normal; twice that where runs diverge or miss the target of the metric. seeds: the maximum number of
-    seeds in each world. budget: core time in all such as `10m`, or a number of runs. salt: a text that changes all seeds.
-    allow: dotted names that the source may use. out: file of the certificate. store: folder of the results; None keeps
-    nothing. on_done: called with every run. on_world: called with every verdict.
+    part: `mine.py:Part`, `policy.scheduler=mine.py:Part`, a mapping of keys, or a function or class from a file. worlds: names of
+    scenarios, experiment files or experiments; they are shortened so that a run takes some seconds. kind: the kind of the part,
+    if its arguments are ambiguous. against: another part of the same kind; None: the paper's choice. tune: parameters of the
+    part (dotted keys) with values to try; the other side tries as many additional learning rates. metric: the number per run
+    that is compared, as in `StudyResult.table`. margin: the smallest difference that matters; None: 0.01 for accuracies. level:
+    upper bound on the probability of a wrong verdict in a world, if paired differences are about normal; twice that if runs
+    diverge or miss the target of the metric. seeds: the maximum number of seeds per world. budget: total core time such as
+    `10m`, or a number of runs; None: no limit. salt: a text that changes all seeds. allow: dotted names that the source may use
+    despite the checks. whole: use the full worlds instead of shortened ones. out: file of the certificate; None writes none.
+    store: folder of the results; None stores nothing. workers: number of parallel runs. on_done: a function that is called with
+    every finished run. on_world: a function that is called with every verdict.
+
+    Returns: One verdict per world, and the certificate.
+
+    Raises: FedtideError if the source of the part is refused, its kind is ambiguous, or the budget is too small.
     """
     judged = judged_part(part, kind, allow)
     sides = {"part": judged, "against": reference_part(judged, against)}
@@ -300,7 +311,8 @@ def _needed_runs(
         needed.append(0)
         for side, grid in zip(SIDES, tuning_grids(sides["part"], world, tune), strict=True):
             for settings in grid:  # raises, and says why
-                side_experiment(world.experiment, sides[side].keys, settings)
+                made = side_experiment(world.experiment, sides[side].keys, settings)
+                refuse_wrong_arguments(made, [PART_KEYS[key] for key in sides[side].keys])
             needed[-1] += len(grid) * TUNING_SEEDS + 1
     if limit.runs < sum(needed):
         raise FedtideError(

@@ -16,15 +16,17 @@ from fedtide.codec.base import Packet
 from fedtide.config import PART_KEYS, Experiment
 from fedtide.engine.devices import encode_update
 from fedtide.engine.making import experiment_part, make_policy
+from fedtide.engine.system import build, make_trainer, parameter_count
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts import registry
 from fedtide.parts.arguments import part_parameters
 from fedtide.parts.checks import part_errors_reported, part_label
 from fedtide.parts.kinds import KINDS, builtin_parts
-from fedtide.studies.judge_input import JudgedPart, own_names
+from fedtide.parts.user_code import own_names
+from fedtide.studies.judge_input import JudgedPart
 
-_ELEMENTS: Final = 2000  # of the update that a codec is asked to encode,
-_BUDGET_BITS: Final = 3000.0  # and what it may take
+_FEWEST_BITS: Final = 1000  # that a codec is granted
+_PACKETS: Final = 4  # of updates as large as the world's model
 _UNKNOWN: Final = {
     "seed": "which decides all draws of a run",
     "outcome": "which no server knows before the uploads are in",
@@ -69,11 +71,18 @@ def _check_requests(part: JudgedPart, e: Experiment) -> None:
 
 
 def _packet_problems(codec: Any, e: Experiment) -> list[str]:
-    """Return what is wrong with a codec's packets: an update that only this process can decode. Raise on too many bits."""
-    update = np.random.default_rng(3).standard_normal(_ELEMENTS).astype(np.float32)
-    packet, _ = encode_update(codec, update, _BUDGET_BITS, 5, 0, 1)
-    fields = {**packet._asdict(), "data": packet.data.hex()}
-    given = json.dumps({"experiment": config.dump(e), "packet": fields})
+    """Return what is wrong with a codec's packets: updates that only this process can decode. Raise on too many bits.
+
+    Budgets, updates and seeds are drawn, so that nobody knows them beforehand.
+    """
+    system = build(e)
+    count, rng = parameter_count(system, make_trainer(system)), np.random.default_rng()
+    packets = []
+    for budget in np.exp(rng.uniform(np.log(_FEWEST_BITS), np.log(32.0 * count), _PACKETS)):
+        update = rng.standard_normal(count, np.float32) * np.float32(0.01)
+        packet, _ = encode_update(codec, update, float(budget), int(rng.integers(2**31)), int(rng.integers(10)), 1)
+        packets.append({**packet._asdict(), "data": packet.data.hex()})
+    given = json.dumps({"experiment": config.dump(e), "packets": packets})
     here = decoded_digest(given)
     done = subprocess.run([sys.executable, "-c", _ELSEWHERE], input=given, capture_output=True, text=True, check=False)
     if done.stdout.split()[-1:] == [here]:
@@ -83,10 +92,12 @@ def _packet_problems(codec: Any, e: Experiment) -> list[str]:
 
 
 def decoded_digest(given: str) -> str:
-    """Return the SHA-256 of what the codec of an experiment decodes a packet to. given: both as JSON."""
-    tree = json.loads(given)
+    """Return the SHA-256 of what the codec of an experiment decodes packets to. given: both as JSON."""
+    tree, found = json.loads(given), hashlib.sha256()
     e = config.experiment(tree["experiment"])
-    packet = Packet(**{**tree["packet"], "data": bytes.fromhex(tree["packet"]["data"])})
     codec = experiment_part(e, "codec")
     with part_errors_reported("codec", e.part("codec").name, codec):
-        return hashlib.sha256(np.asarray(codec.decode(packet), np.float32).tobytes()).hexdigest()
+        for fields in tree["packets"]:
+            packet = Packet(**{**fields, "data": bytes.fromhex(fields["data"])})
+            found.update(np.asarray(codec.decode(packet), np.float32).tobytes())
+    return found.hexdigest()

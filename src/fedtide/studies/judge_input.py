@@ -19,7 +19,7 @@ from fedtide.core.yaml12 import shown, yaml_in_line
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import registry
 from fedtide.parts.kinds import KINDS, builtin_parts
-from fedtide.parts.user_code import user_source_digest
+from fedtide.parts.user_code import own_names, user_source_digest
 from fedtide.runs import policy_files
 from fedtide.studies.race_input import check_level
 from fedtide.studies.spec import Given, given_base, spec_run_name
@@ -97,13 +97,6 @@ def _read_words(given: Any) -> Any:
             f"{shown(' '.join(words))}: several parts need their keys, as in policy.scheduler=mine.py:Part"
         )
     return words[0]
-
-
-def own_names(entry: Any) -> list[str]:
-    """Return the parts in a tree of keys that have a name with a colon."""
-    if isinstance(entry, Mapping):
-        return [name for each in entry.values() for name in own_names(each)]
-    return [entry] if isinstance(entry, str) and ":" in entry else []
 
 
 def _source_digests(keys: Mapping[str, Any], allow: Sequence[str] = ()) -> dict[str, str]:

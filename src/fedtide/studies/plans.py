@@ -28,15 +28,15 @@ class Plans(NamedTuple):
     def frame(self) -> Any:
         """Return one row per plan: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
-        Columns: variant, the keys that differ, aggregations, num_ready (mean), uploads, lost_share (at most, if packets tell their
-        size as they are encoded), mean_age (ticks), budget_bits (median), kept_share (mean r/d), symbols granted,
-        symbols_sent (what packets take of them), air_time and air_time_sent, joules, co2_grams, never_heard (devices). What
-        only training can tell, or what is not counted, is NaN.
+        Columns: variant, the keys that differ, aggregations, num_ready (mean), uploads, lost_share (an upper bound if packet sizes
+        are known only after encoding), mean_age (ticks), budget_bits (median), kept_share (mean r/d), symbols (granted),
+        symbols_sent (used by packets), air_time and air_time_sent (units of time), joules, co2_grams, never_heard (number of
+        devices). Values that need training or are not counted are NaN.
         """
         return notebook_frame(notebook_columns(self.rows()))
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows of the frame as plain data."""
+        """Return the rows of `frame` as a list of dicts."""
         keys = differing_keys(run.experiment for run in self.study.runs)
         return [
             {"variant": run.label, **key, **_numbers(plan)}
@@ -44,7 +44,7 @@ class Plans(NamedTuple):
         ]
 
     def table(self) -> tuple[list[str], list[list[str]], str]:
-        """Return a table for people: headings, a row of cells per plan, and a line with what is the same for all."""
+        """Return a formatted table: its headings, one row of cells per plan, and a line with the values that all plans share."""
         places, rows = self.study.places, self.rows()
         several = len({run.experiment.seed for run in self.study.runs}) > 1
         texts = {
@@ -90,8 +90,20 @@ def plans(
 ) -> Plans:
     """Predict what every run of a study will do, without training.
 
-    base, axes, variants: as in `fedtide.study`. seeds: as there; None: the base's seed. say: called with a line about each
-    download.
+    base: the experiment that all plans share: an Experiment, a mapping or a file. axes: a mapping of dotted keys to lists of
+    values; every combination is planned. variants: a mapping of names to the keys that differ; crossed with the axes. seeds: the
+    number of seeds from 0, or a list of seeds; None: the seed of the base. say: a function that is called with a line of text
+    about each download.
+
+    Returns: One plan per combination of axes, variants and seeds; `frame()` has one row each.
+
+    Raises: FedtideError if a key or value is invalid.
+
+    >>> import fedtide
+    >>> small = {"data.name": "synthetic", "timeline.horizon": 1}
+    >>> found = fedtide.plans(small, axes={"policy.limit": [2, 4]})
+    >>> [row["uploads"] for row in found.rows()]
+    [8, 16]
     """
     if seeds is None and not (isinstance(base, (str, Path)) and "=" not in str(base)):
         tree = given_base(base)

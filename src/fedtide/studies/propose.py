@@ -38,12 +38,17 @@ def propose_candidates(
     backend: str | None = None,
     address: str | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Return the `keep` best settings of a space, by name, as `fedtide.race` takes them. Needs `pip install 'fedtide[optuna]'`.
+    """Search a space of settings with Optuna and return the best ones as candidates for `fedtide.race`.
 
-    space: keys, each with a list of choices, a range such as `{"low": 0.01, "high": 1.0, "log": True}` (whole numbers if both
-    ends are, and `step`), or an Optuna distribution. trials: how many settings are tried in all, `workers` at a time. seeds: on
-    which, none of which may race. study: an Optuna study of your own, with its storage and sampler (its dashboard shows the
-    trials, and trials that it has already count); None: TPE, in memory. All else as in `fedtide.race`.
+    Needs `pip install 'fedtide[optuna]'`.
+
+    space: a mapping of keys to a list of choices, a range such as `{"low": 0.01, "high": 1.0, "log": True}` (whole numbers if
+    both ends are, optionally with `step`), or an Optuna distribution. trials: number of settings to try, `workers` at a time.
+    keep: number of settings to return. seeds: the seeds of the trials; none of them may be used in the race. study: your own
+    Optuna study, with its sampler and storage; trials that it already has count. None: TPE, in memory. base, metric,
+    validation, name, store, workers, backend, address: as in `fedtide.race`.
+
+    Returns: The best settings, as a mapping of names to keys.
     """
     optuna = _optuna()
     sign, measure = metric_sign(metric), metric_named(metric)

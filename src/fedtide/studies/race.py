@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fedtide.errors import FedtideError
 from fedtide.parts.checks import checked_callback
@@ -18,6 +18,8 @@ from fedtide.studies.spec import Given, Study
 from fedtide.studies.store import Store, kept_results
 
 __all__ = ["RaceResult", "RaceRow", "race", "races"]
+
+_MOST_SEEDS: Final = 10_000
 
 
 def race(
@@ -42,19 +44,32 @@ def race(
     on_done: Callable[[Outcome], None] | None = None,
     on_step: Callable[[RaceResult], None] | None = None,
 ) -> RaceResult:
-    """Find the best candidate with few runs: seeds are paired, and clearly worse candidates are dropped early.
+    """Find the best candidate with few runs: all run on the same seeds, and clearly worse ones are dropped early.
 
     candidates: a mapping of names to the keys that differ from `base`; a list of such keys; or a grid of keys with lists of
-    values. base: the experiment that all share. seeds: the maximum number of seeds, or a list of them. fidelities: cheaper
+    values. base: the experiment that all share. seeds: the maximum number of seeds, or a list of seeds. fidelities: cheaper
     versions to start with, each a mapping of keys such as `{"timeline.horizon": 2.5, "seeds": 6}`; the experiment itself comes
-    last. budget: the maximum number of runs, or core time such as `20m`, including the confirmation. metric, margin: as in
-    `StudyResult.table`; the race ends when all remaining candidates are shown to be within the margin. level: upper bound on
-    the probability of dropping one of the truly best candidates, if paired differences are about normal. validation: share of
-    the training samples on which the race is decided (0: the test set). confirm: number of fresh seeds on which the winner is
-    confirmed, on the test set. against: the candidate that the winner is compared with there; None: the first one, or the
-    runner-up if that wins. block: number of seeds between two decisions. store: folder of the results; called again after an
-    interruption, the race continues and decides the same. workers, backend (local, dask, here), address: as in
-    `fedtide.study`. on_done: called with every run. on_step: called with the standing after every decision.
+    last. budget: the maximum number of runs, or total core time such as `20m`, including the confirmation; None: no limit.
+    metric: the number per run that is compared, as in `StudyResult.table`. margin: the race ends when all remaining candidates
+    are shown to be within this margin; None: 0.01 for accuracies. level: upper bound on the probability of dropping one of the
+    truly best candidates, if paired differences are about normal. validation: share of the training samples on which the race
+    is decided; 0 uses the test set. confirm: number of fresh seeds on which the winner is confirmed, on the test set. against:
+    the candidate that the winner is compared with there; None: the first one, or the runner-up if the first one wins. block:
+    number of seeds between two decisions. name: the name of the race. store: folder of the results; the same call continues an
+    interrupted race and reaches the same decision. None stores nothing. workers: number of parallel runs. backend: local
+    (processes on this machine), dask, or here (this process). address: the address of a Dask scheduler. on_done: a function that
+    is called with every finished run. on_step: a function that is called with the current standing after every decision.
+
+    Returns: The winner, the outcome of every candidate, and the winner's gain on fresh seeds.
+
+    Raises: FedtideError if there are no candidates, two are the same experiment, or a key or argument is invalid.
+
+    >>> import fedtide
+    >>> small = {"data.name": "synthetic", "learning.model": "softmax", "timeline.horizon": 0.5}
+    >>> small |= {"data.num_train": 400, "data.num_test": 100}
+    >>> found = fedtide.race({"R = 2": {"policy.limit": 2}, "R = 4": {"policy.limit": 4}}, base=small, seeds=2, confirm=0)
+    >>> [row.candidate for row in found.rows]
+    ['R = 2', 'R = 4']
     """
     asked = {
         "candidates": candidates, "base": base, "seeds": seeds, "fidelities": fidelities, "budget": budget,
@@ -150,6 +165,8 @@ def _race_steps(
 ) -> Steps[RaceResult]:
     """Check what a race is given, and go through it."""
     entries = race_entries(candidates, base, name)
+    if isinstance(seeds, int) and seeds > _MOST_SEEDS:
+        raise FedtideError(f"seeds={seeds} is more than any race needs: give at most {_MOST_SEEDS:,}")
     listed = list(spec.checked_seeds(spec.listed_seeds(seeds)))
     check_race(entries, listed, level, validation, confirm, against, block)
     limit = race_budget(budget)

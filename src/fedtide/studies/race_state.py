@@ -60,13 +60,13 @@ class RaceResult(NamedTuple):
     stopped: str  # why the race ended
     num_runs: int  # number of runs, including those that were already stored
     seconds: float  # core time of the runs
-    note: str = ""  # remarks about the fresh seeds and about pairs on different instruction paths
+    note: str = ""  # notes on the fresh seeds and on pairs that mix instruction paths
     against: str | None = None  # the candidate that the winner was compared with on fresh seeds; None: it was not
     confirmed: Comparison | None = None  # the winner's gain there with a plain 95 % interval; positive is better
 
     @property
     def tied(self) -> tuple[str, ...]:
-        """The candidates that are still in the race apart from the leader."""
+        """The candidates that are statistically tied with the leader."""
         return tuple(row.candidate for row in self.rows if not row.reason and row.candidate != self.leader)
 
     @property
@@ -75,11 +75,16 @@ class RaceResult(NamedTuple):
         return tuple(row for row in self.rows if row.reason)
 
     def table(self) -> Any:
-        """Return a row per candidate: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed."""
+        """Return one row per candidate: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
+
+        Columns: candidate; outcome (leader, tied, worse, set aside, diverged, ...); reason (why it was dropped); fidelity (the stage
+        that it reached, from 0); num_seeds; mean; behind (the leader's mean minus its own) with its interval low to high, which
+        holds for all candidates and looks together.
+        """
         return notebook_frame(notebook_columns(row._asdict() for row in self.rows))
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as plain data, for JSON."""
+        """Return everything as plain data that can be written as JSON."""
         confirmed = self.confirmed and {
             **finite_table_value(self.confirmed._asdict()),
             "verdict": self.confirmed.verdict,

@@ -30,38 +30,44 @@ _LINES, _WIDE = 4, 36  # of variants, and characters of a variant's label, in a 
 
 @documented
 class StudyResult(NamedTuple):
-    """The finished runs of a study or a comparison. Differences are paired: taken seed by seed, with a 95 % interval."""
+    """The finished runs of a study or a comparison, with differences paired by seed and 95 % intervals."""
 
-    study: Study  # its name, and every run with label, experiment and seed
-    results: dict[str, dict[int, RunResult]]  # by variant and seed: curves by column, totals, what made the run
-    failures: tuple[Outcome, ...] = ()  # runs that could not be finished, each with its reason
+    study: Study  # the name of the study, and the label, experiment and seed of every run
+    results: dict[str, dict[int, RunResult]]  # by variant and seed: curves by column, totals, provenance
+    failures: tuple[Outcome, ...] = ()  # failed runs, each with its reason
 
     def frame(self) -> Any:
         """Return one row per run and evaluation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
-        Columns: study, variant, run, the keys that differ (seed among them), path, version and date of what made it, then
-        index, time, test_accuracy, test_loss, train_loss (NaN where not measured), and what was spent up to then: symbols,
-        bits, ..., uploads and how many of them were lost, silent or retransmitted; and metrics/NAME, what else was measured.
+        Columns: study, variant, run, the keys that differ (including seed); path (CPU instruction set), version and date of the
+        run; index, time, test_accuracy, test_loss, train_loss (NaN if not measured); totals so far of symbols, bits, ...,
+        uploads, and of lost, silent and retransmitted uploads; and metrics/NAME.
         """
         return notebook_frame(notebook_columns(long_table_rows(self.study, self.results)))
 
     def table(self, metric: str = _METRIC, against: str | None = None, margin: float | None = None) -> Any:
-        """Return one row per variant, as `frame` does: its mean, and its paired difference from another one.
+        """Return one row per variant with its mean and its paired difference from a reference, as a frame.
 
-        metric: the number per run that is compared; `fedtide study show --help` lists them. against: the variant to compare
-        with, or a part of labels such as `scheduler=random`, all else being equal; None: the first one. margin: the smallest
-        difference that matters, for the verdict `no difference above` it; None: 0.01 of accuracies, none of other metrics; 0:
-        none.
+        Columns: variant, seeds, done, mean (for time_to_A and similar: median, reached and reached_of); difference with its
+        95 % interval low to high, num_seeds, seeds_needed (to resolve the difference), within (the margin that the difference is
+        shown not to exceed), verdict, against (the reference), diverged_note (number of diverged runs), and the shares of
+        uploads that arrived, were lost, stayed silent or were retransmitted.
 
-        Columns: variant, seeds, done, mean (of time_to_A and the like: median, and how many seeds reached it); difference
-        with its interval low to high, num_seeds, seeds_needed (to resolve it), within (the margin that it is shown not to
-        exceed), verdict, against, diverged_note (how many runs did not stay finite), and the shares of the uploads that
-        arrived, were lost, stayed silent or were retransmitted.
+        metric: the number per run that is compared; `fedtide study show --help` lists them. against: the reference: a label, or
+        part of one such as `scheduler=random`, all else being equal; None: the first variant. margin: the smallest difference
+        that matters, for the verdict "no difference above"; None: 0.01 for accuracies, no margin for other metrics; 0 disables it.
+
+        Raises: FedtideError if the metric or the reference is unknown.
         """
         return notebook_frame(notebook_columns(table_rows(self.study, self.results, metric, against, margin)))
 
     def values(self, metric: str = _METRIC) -> dict[str, dict[int, float]]:
-        """Return the number per run that is compared, by variant and seed."""
+        """Return a metric of every run.
+
+        metric: as in `table`.
+
+        Returns: The values by variant and seed.
+        """
         measure = metric_named(metric)
         return {label: {seed: measure(run) for seed, run in runs.items()} for label, runs in self.results.items()}
 
@@ -72,11 +78,15 @@ class StudyResult(NamedTuple):
         against: str | None = None,
         style: str = "screen",
     ) -> Any:
-        """Draw every variant's mean curve and, with three seeds or more, paired differences with their interval below.
+        """Plot the mean curve of every variant and, with three seeds or more, the paired differences below.
 
-        over: time, index, bits, symbols, samples_trained. Differences are of averages up to then, whose last point is what the
-        table tells. style: screen; or ieee, ieee-wide, nature, nature-wide, as wide as a journal's column or page. Return the
-        Matplotlib Axes: one, or two.
+        Differences are of cumulative means, so their last point is the difference in the table.
+
+        column: test_accuracy, test_loss, train_loss or metrics/NAME. over: the horizontal axis: time, index, bits, symbols or
+        samples_trained. against: the reference, as in `table`. style: screen, or ieee, ieee-wide, nature or nature-wide for the
+        width of a journal's column or page.
+
+        Returns: The Matplotlib Axes, one or two.
         """
         check_drawable(self.results, column, over)
         compared = table_references(self.study, against)
@@ -128,11 +138,22 @@ def study(
 ) -> StudyResult:
     """Run the missing runs of a study and return all its results, paired by seed.
 
-    base: an experiment (an Experiment, a mapping or a file), or the path of a study file, which then sets axes, variants, seeds
-    and name. axes: a mapping of dotted keys to their values. variants: a mapping of names to the keys that differ; crossed with
-    the axes. seeds: the number of seeds from 0, or a list of them. store: folder of the results, in which finished runs are
-    never repeated; None keeps nothing on disk. workers: number of processes; 1 runs in this one. on_done: called with every
-    finished run.
+    base: the experiment that all runs share (an Experiment, a mapping or a file), or the path of a study file, which then sets
+    axes, variants, seeds and name. axes: a mapping of dotted keys to lists of values; every combination is run. variants: a
+    mapping of names to the keys that differ; crossed with the axes. seeds: the number of seeds from 0, or a list of seeds. name:
+    the name of the study. store: folder of the results; finished runs in it are not repeated. None stores nothing. workers:
+    number of processes; 1 runs everything in this process. on_done: a function that is called with every finished run.
+
+    Returns: The finished runs. Failed runs are listed in `failures` and do not stop the others.
+
+    Raises: FedtideError if a key, value or variant is invalid.
+
+    >>> import fedtide
+    >>> small = {"data.name": "synthetic", "learning.model": "softmax", "timeline.horizon": 0.5}
+    >>> small |= {"data.num_train": 400, "data.num_test": 100}
+    >>> found = fedtide.study(small, axes={"policy.limit": [2, 4]}, seeds=2)
+    >>> list(found.results)
+    ['limit=2', 'limit=4']
     """
     made = spec.given_study(base, axes, variants, seeds, name, _SEEDS)
     return _done(made, store, workers, on_done)
@@ -150,10 +171,23 @@ def compare(
 ) -> StudyResult:
     """Run named experiments on the same seeds and compare them with the first one.
 
-    Runs of one seed share data, fading, durations and batches, so differences are paired: taken seed by seed.
+    Runs of one seed share data, fading, durations and batches, so differences are taken seed by seed.
 
-    experiments: a mapping of names to experiments, files, or the keys that differ from `base`. The other arguments are those of
-    `fedtide.study`.
+    experiments: a mapping of names to experiments, files, or the keys that differ from `base`. seeds: the number of seeds from 0,
+    or a list of seeds. base: the experiment that all share; None: the default experiment. name: the name of the comparison.
+    store: folder of the results; finished runs in it are not repeated. None stores nothing. workers: number of processes; 1 runs
+    everything in this process. on_done: a function that is called with every finished run.
+
+    Returns: The finished runs. Printed, it shows the mean of every experiment and its paired difference from the first one.
+
+    Raises: FedtideError if a key or value is invalid.
+
+    >>> import fedtide
+    >>> small = {"data.name": "synthetic", "learning.model": "softmax", "timeline.horizon": 0.5}
+    >>> small |= {"data.num_train": 400, "data.num_test": 100}
+    >>> found = fedtide.compare({"random": {"policy.scheduler": "random"}, "proposed": {}}, base=small, seeds=2)
+    >>> list(found.table()["variant"])
+    ['random', 'proposed']
     """
     if not isinstance(experiments, Mapping) or not experiments:
         raise FedtideError(

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 
 from fedtide import config
 from fedtide.config.presets import scenario_names
-from fedtide.core.files import read_bytes
+from fedtide.core.files import is_own_file, read_bytes
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import trainer_backend
-from fedtide.parts.user_code import search_user_folder
+from fedtide.parts.user_code import own_names, search_user_folder
 from fedtide.studies.certificate import (
     FORMAT,
     SIDES,
@@ -72,6 +72,7 @@ def verify_certificate(
     path: Path | str,
     *,
     runs: int | None = 3,
+    allow: Sequence[str] = (),
     workers: int = 1,
     on_done: Callable[[Outcome], None] | None = None,
 ) -> Verification:
@@ -79,7 +80,8 @@ def verify_certificate(
 
     The digest and the SHA-256 of the files are compared, the seeds, grids, chosen settings and verdicts derived anew, and
     `runs` of the runs repeated (None: all), chosen so that nobody can know which. The judged files are looked for in the
-    working folder, and beside the certificate.
+    working folder, and beside the certificate. allow: parts of installed packages, as `package.module:name`, that worlds may
+    use; what a certificate names is run here, and anybody can write one.
     """
     path = Path(path)
     if runs is not None and (isinstance(runs, bool) or not isinstance(runs, int) or runs < 0):
@@ -90,6 +92,7 @@ def verify_certificate(
         with search_user_folder(folder):
             sides = _same_files(tree)
             for record in tree["worlds"]:
+                _refuse_installed_parts(record, allow)
                 _check_world(tree, sides["part"], record)
             told = list(certified_runs(tree))
             some = told if runs is None or runs >= len(told) else secrets.SystemRandom().sample(told, runs)
@@ -141,6 +144,14 @@ def _refuse_other_files(said: Mapping[str, str], here: Mapping[str, str]) -> Non
             raise CertificateError(
                 f"{name} is not the file of the certificate: its SHA-256 is {str(here.get(name))[:12]}..., not "
                 f"{str(said.get(name))[:12]}...; get that version, or judge this one"
+            )
+
+
+def _refuse_installed_parts(record: Mapping[str, Any], allow: Sequence[str]) -> None:
+    for name in own_names(record["experiment"]):
+        if not is_own_file(name) and name not in allow:
+            raise CertificateError(
+                f"{record['world']} would run {name}, which need not be a part: if you trust it, say --allow {name}"
             )
 
 

@@ -44,7 +44,13 @@ Ask = Callable[[Any], Any]  # part -> all that it answers
 
 
 def check(part: Any, kind: str | None = None, args: Mapping[str, Any] | None = None) -> list[str]:
-    """Return what is wrong with a part, a line each; nothing: []. part: an object, a function, or a name (`file.py:name`)."""
+    """Check a part for hidden state, unaddressed random numbers and invalid results.
+
+    part: an object, a function, or a name (`file.py:name`). kind: the kind of the part, such as `scheduler`; None: it follows
+    from the arguments. args: parameters of the part.
+
+    Returns: One line per problem; an empty list if there are none.
+    """
     kind = kind or _kind_of(part)
     if kind not in KINDS:
         raise FedtideError(f"kind={kind!r} is not a kind of part: give one of {', '.join(KINDS)}")

@@ -51,6 +51,7 @@ _NAMESAKES: Final = {
 
 _RANDOM: Final = "draws numbers that the seed of a run does not decide"
 _FILES: Final = "reads or writes files"
+_TEXT: Final = "runs code that cannot be read beforehand"
 _INSIDE: Final = "looks into the simulator instead of at its arguments"
 _FILES_OF_NUMPY: Final = (
     *(
@@ -70,14 +71,17 @@ _FILES_OF_NUMPY: Final = (
 _REFUSED: Final = {
     "numpy.random": _RANDOM,
     **dict.fromkeys((f"numpy.{name}" for name in _FILES_OF_NUMPY), _FILES),
-    **dict.fromkeys(("scipy.io", "scipy.datasets", "scipy._lib"), _FILES),
+    **dict.fromkeys(
+        ("scipy.io", "scipy.datasets", "scipy._lib", "scipy.sparse.save_npz", "scipy.sparse.load_npz"), _FILES
+    ),
+    **dict.fromkeys(("typing.get_type_hints", "typing.ForwardRef", "typing.evaluate_forward_ref"), _TEXT),
     **dict.fromkeys((f"{module}.open" for module in ("bz2", "lzma")), _FILES),
     **dict.fromkeys(("bz2.BZ2File", "lzma.LZMAFile"), _FILES),
     **dict.fromkeys(("operator.attrgetter", "operator.methodcaller"), _INSIDE),
 }
 _BUILTINS: Final = {
     **dict.fromkeys(("open", "input"), _FILES),
-    **dict.fromkeys(("eval", "exec", "compile", "__import__"), "runs code that cannot be read beforehand"),
+    **dict.fromkeys(("eval", "exec", "compile", "__import__"), _TEXT),
     **dict.fromkeys(("globals", "locals", "vars", "breakpoint", "__builtins__", "__loader__", "__spec__"), _INSIDE),
     **dict.fromkeys(("id", "hash"), "differs from process to process"),
 }
@@ -95,7 +99,7 @@ _ATTRIBUTES: Final = {
         "__setstate__",
     ),
     *("__getattribute__", "__traceback__", "__loader__", "gi_frame", "cr_frame", "tb_frame", "f_back", "f_globals"),
-    *("f_locals", "tofile", "dump"),
+    *("f_locals", "tofile", "dump", "__import__"),
 }
 _PLAIN_WORDS: Final = {"tofile", "dump"}  # which texts may contain
 _BY_NAME: Final = ("getattr", "setattr", "delattr")

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 def oracle(
     names: tuple[str, ...], seeds: int | None, store: Path, to: Path, draw_only: bool, as_json: bool, **work: Any
 ) -> None:
-    """Bound what a schedule can gain at all, with an oracle that looks ahead one step.
+    """Estimate how much any schedule could gain, with an oracle that looks ahead one step.
 
     fedtide oracle --draw-only       write the page from the stored runs
-    fedtide oracle paper --seeds 2   one world, two seeds; a run of the oracle takes a minute or two of one core
+    fedtide oracle paper --seeds 2   one world, two seeds; a run of the oracle takes a minute or two on one core
 
     Runs stored in results/league are reused.
     """

@@ -221,7 +221,7 @@ def _left_out(curves: Mapping[str, Mapping[int, Any]]) -> list[str]:
         if absent:
             gaps.setdefault(absent, []).append(plain_verdict(name).replace(" | ", ", "))
     return [
-        f"Left out, though later seeds are there: seed {', '.join(map(str, absent))} of {'; '.join(names)}"
+        f"Missing, although later seeds have run: seed {', '.join(map(str, absent))} of {'; '.join(names)}"
         for absent, names in gaps.items()
     ]
 
@@ -233,7 +233,7 @@ def _image(page: Path, paths: Sequence[Path]) -> str:
 def _claim(row: Mapping[str, Any], verdict: Verdict) -> str:
     """Show a claim: the paper's words, our reading, and every comparison."""
     letters = "abcdefgh"[: len(verdict.groups)] if len(verdict.groups) > 1 else ""
-    of_best = " of the best group" if letters else ""
+    of_best = " in the best group" if letters else ""
     parts = [f'> "{row["quote"]}" ({row["section"]})']
     parts += [f"We read it as: {row['reading']}"] if row["reading"] else []
     parts += [f"One of the groups {', '.join(letters)} is enough."] if letters else []
@@ -247,7 +247,7 @@ def _claim(row: Mapping[str, Any], verdict: Verdict) -> str:
         by_other = f"`{other['metric']}` {table_effect(other)}: {_as_claimed(other)}"
         rows.append([group + in_words(each), table_effect(each), _as_claimed(each), by_other])
     heads = ["comparison", "difference (95 % interval)", "as claimed?", "by the other measure"]
-    summary = f"The paper's words, and {many} comparison{'s' * (many > 1)}"
+    summary = f"The paper's words and {many} comparison{'s' * (many > 1)}"
     return "\n\n".join(
         [
             f"#### {row['text']}",
