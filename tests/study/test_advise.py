@@ -233,12 +233,6 @@ def screening(**more: Any) -> Screening:
     return Screening(SimpleNamespace(space=space), lambda _: True, on_step=lambda *_: None, **how)  # type: ignore[arg-type]
 
 
-def test_a_loss_on_one_seed_is_not_halved() -> None:
-    base, once, twice = ("gamma 1",), ("gamma 0.5",), ("gamma 0.8",)
-    scores = {1000: {base: 0.0, once: -0.1, twice: -0.06}, 1001: {base: 0.0, twice: -0.06}}
-    assert screening(scores=scores).ranked() == [base, twice, once]
-
-
 def test_whole_runs_find_the_setting_that_wins_late() -> None:
     space = design_space(config.experiment(BASE), ["age_base"])
     short = {"gamma 1": 0.2, "gamma 0.5": 0.5, "gamma 0.8": 0.4, "gamma 1.25": 0.1}
