@@ -231,7 +231,7 @@ def _plain(found: Comparison | None) -> dict[str, Any] | None:
 
 
 def _answers(tables: Sequence[Standings]) -> str:
-    heads = ["world", "deploy", "accuracy over the horizon, at its end", "statistically tied with", "over random"]
+    heads = ["world", "ranked first", "accuracy over the horizon, at its end", "statistically tied with", "over random"]
     rows = []
     for each in tables:
         first, paper = each.winner, next((row for row in each.rows if row.name == PAPER_METHOD), None)
