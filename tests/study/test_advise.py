@@ -355,6 +355,13 @@ def test_the_command(tmp_path: Path) -> None:
     assert f"--store={tmp_path / 'kept'} --workers=1" in (tmp_path / "out" / "advice.html").read_text()
 
 
+def test_a_file_of_ones_own_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "advice.json").write_text('{"mine": 1}')
+    with pytest.raises(FedtideError, match="exists and is not advice of fedtide"):
+        advise(out=tmp_path, budget="6s")
+    assert (tmp_path / "advice.json").read_text() == '{"mine": 1}'
+
+
 def test_the_page_quotes_the_stored_advice() -> None:
     root = Path(__file__).parents[2]
     stored = json.loads((root / "results" / "advice" / "advice.json").read_text())

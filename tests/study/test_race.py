@@ -38,6 +38,11 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, fedtide.Race
     return folder, race({"bad": BAD, "good": GOOD, "slow": SLOW}, store=folder, fidelities=[fidelity])
 
 
+def test_more_seeds_than_any_race_needs_are_refused() -> None:
+    with pytest.raises(FedtideError, match="seeds=99999999999 is more than any race needs"):
+        race({"bad": BAD, "good": GOOD}, seeds=99_999_999_999)
+
+
 def test_the_winner_is_found_and_confirmed_on_fresh_seeds(stored: tuple[Path, fedtide.RaceResult]) -> None:
     _, found = stored
     assert (found.leader, found.tied, found.stopped) == ("good", (), "one candidate is left")
