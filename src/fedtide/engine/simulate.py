@@ -69,12 +69,16 @@ def simulate(
     If the folder has an interrupted run of this experiment, it continues; a complete run is only read. Of the arguments below,
     only `experiment`, `dataset`, `system` and `trainer` affect the result.
 
-    experiment: an Experiment, or a file or mapping to build one from. folder: the run folder, as a path or a header from
-    `fedtide.runs.read_run_header`; None stores nothing. threads: number of devices trained in parallel; by default one per core.
-    eager: train every ready device, picked or not (same result, more work). on_round: a function that is called after every
-    aggregation with its record and the total number of aggregations. say: a function that is called with a line of text about
-    each download. system: the result of `build` for this experiment, to share it between runs. dataset: a data set to use instead
-    of the one that the experiment names. trainer: the result of `make_trainer` for the system. tracker: additional trackers.
+    experiment: an Experiment, or a file or mapping to build one from.
+    folder: the run folder, as a path or a header from `fedtide.runs.read_run_header`; None stores nothing.
+    threads: number of devices trained in parallel; by default one per core.
+    eager: train every ready device, picked or not (same result, more work).
+    on_round: a function that is called after every aggregation with its record and the total number of aggregations.
+    say: a function that is called with a line of text about each download.
+    system: the result of `build` for this experiment, to share it between runs.
+    dataset: a data set to use instead of the one that the experiment names.
+    trainer: the result of `make_trainer` for the system.
+    tracker: additional trackers.
     warn: a function that is called with a message if a tracker fails.
 
     Returns: The result, with one record per aggregation and the final model.

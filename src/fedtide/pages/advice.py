@@ -45,14 +45,20 @@ def advise(
     Plans rule settings out, short runs find good ones, a race decides, and fresh seeds confirm the gain over the base. All
     settings use the airtime of the base.
 
-    base: the experiment that the advice is compared with: an Experiment, a mapping or a file. target: a test accuracy from 0 to
-    1; needed for the goals `time`, `airtime` and `joules`. goal: what to optimise: `accuracy` (the mean over the horizon), or
-    the `time`, `airtime` or `joules` needed to reach the target. budget: wall-clock time of the search with all workers busy,
-    such as `90s`, `20m` or `2h`. only: names of the settings to advise on; None: all. store: folder of the results; the same
-    call continues an interrupted search. out: folder for advice.yaml, advice.json, advice.html and, if real devices can run the
-    advice, app; None writes nothing. workers: number of parallel runs. backend: local, dask or here, as in `fedtide.race`.
-    command: the command to show on the page. say: a function that is called with a line of text about each download. on_step:
-    a function that is called with the progress. on_done: a function that is called with every finished run.
+    base: the experiment that the advice is compared with: an Experiment, a mapping or a file.
+    target: a test accuracy from 0 to 1; needed for the goals `time`, `airtime` and `joules`.
+    goal: what to optimise: `accuracy` (the mean over the horizon), or the `time`, `airtime` or `joules` needed to reach the
+        target.
+    budget: wall-clock time of the search with all workers busy, such as `90s`, `20m` or `2h`.
+    only: names of the settings to advise on; None: all.
+    store: folder of the results; the same call continues an interrupted search.
+    out: folder for advice.yaml, advice.json, advice.html and, if real devices can run the advice, app; None writes nothing.
+    workers: number of parallel runs.
+    backend: local, dask or here, as in `fedtide.race`.
+    command: the command to show on the page.
+    say: a function that is called with a line of text about each download.
+    on_step: a function that is called with the progress.
+    on_done: a function that is called with every finished run.
 
     Returns: The advised experiment, its gain on fresh seeds, and what each choice is worth.
 

@@ -58,10 +58,15 @@ def arg(
 ) -> Arg:
     """Describe a parameter of your own part, as the second argument of `Annotated`.
 
-    meaning: what the parameter is, in a few words, shown in lists and errors. unit: its unit, such as `dB`. key: the key of the
-    experiment that fills the parameter, which is then the only way to set it. part: the kind of part that the parameter is, such
-    as `trainer`; the experiment gives a name or `{name: ..., parameters}`, and fedtide builds the part and passes it in. gt: lower
-    bound, exclusive. ge: lower bound, inclusive. lt: upper bound, exclusive. le: upper bound, inclusive.
+    meaning: what the parameter is, in a few words, shown in lists and errors.
+    unit: its unit, such as `dB`.
+    key: the key of the experiment that fills the parameter, which is then the only way to set it.
+    part: the kind of part that the parameter is, such as `trainer`; the experiment gives a name or `{name: ..., parameters}`,
+        and fedtide builds the part and passes it in.
+    gt: lower bound, exclusive.
+    ge: lower bound, inclusive.
+    lt: upper bound, exclusive.
+    le: upper bound, inclusive.
 
     Returns: The description.
 

@@ -231,17 +231,25 @@ def judge(
     Both parts are tuned alike, on separate seeds and samples. Then both run on the test set, on seeds that are derived from the
     part's file, its parameters, the world and `salt`.
 
-    part: `mine.py:Part`, `policy.scheduler=mine.py:Part`, a mapping of keys, or a function or class from a file. worlds: names of
-    scenarios, experiment files or experiments; they are shortened so that a run takes some seconds. kind: the kind of the part,
-    if its arguments are ambiguous. against: another part of the same kind; None: the paper's choice. tune: parameters of the
-    part (dotted keys) with values to try; the other side tries as many additional learning rates. metric: the number per run
-    that is compared, as in `StudyResult.table`. margin: the smallest difference that matters; None: 0.01 for accuracies. level:
-    upper bound on the probability of a wrong verdict in a world, if paired differences are about normal; twice that if runs
-    diverge or miss the target of the metric. seeds: the maximum number of seeds per world. budget: total core time such as
-    `10m`, or a number of runs; None: no limit. salt: a text that changes all seeds. allow: dotted names that the source may use
-    despite the checks. whole: use the full worlds instead of shortened ones. out: file of the certificate; None writes none.
-    store: folder of the results; None stores nothing. workers: number of parallel runs. on_done: a function that is called with
-    every finished run. on_world: a function that is called with every verdict.
+    part: `mine.py:Part`, `policy.scheduler=mine.py:Part`, a mapping of keys, or a function or class from a file.
+    worlds: names of scenarios, experiment files or experiments; they are shortened so that a run takes some seconds.
+    kind: the kind of the part, if its arguments are ambiguous.
+    against: another part of the same kind; None: the paper's choice.
+    tune: parameters of the part (dotted keys) with values to try; the other side tries as many additional learning rates.
+    metric: the number per run that is compared, as in `StudyResult.table`.
+    margin: the smallest difference that matters; None: 0.01 for accuracies.
+    level: upper bound on the probability of a wrong verdict in a world, if paired differences are about normal; twice that if
+        runs diverge or miss the target of the metric.
+    seeds: the maximum number of seeds per world.
+    budget: total core time such as `10m`, or a number of runs; None: no limit.
+    salt: a text that changes all seeds.
+    allow: dotted names that the source may use despite the checks.
+    whole: use the full worlds instead of shortened ones.
+    out: file of the certificate; None writes none.
+    store: folder of the results; None stores nothing.
+    workers: number of parallel runs.
+    on_done: a function that is called with every finished run.
+    on_world: a function that is called with every verdict.
 
     Returns: One verdict per world, and the certificate.
 

@@ -90,10 +90,11 @@ def plans(
 ) -> Plans:
     """Predict what every run of a study will do, without training.
 
-    base: the experiment that all plans share: an Experiment, a mapping or a file. axes: a mapping of dotted keys to lists of
-    values; every combination is planned. variants: a mapping of names to the keys that differ; crossed with the axes. seeds: the
-    number of seeds from 0, or a list of seeds; None: the seed of the base. say: a function that is called with a line of text
-    about each download.
+    base: the experiment that all plans share: an Experiment, a mapping or a file.
+    axes: a mapping of dotted keys to lists of values; every combination is planned.
+    variants: a mapping of names to the keys that differ; crossed with the axes.
+    seeds: the number of seeds from 0, or a list of seeds; None: the seed of the base.
+    say: a function that is called with a line of text about each download.
 
     Returns: One plan per combination of axes, variants and seeds; `frame()` has one row each.
 

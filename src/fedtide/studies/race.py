@@ -47,18 +47,27 @@ def race(
     """Find the best candidate with few runs: all run on the same seeds, and clearly worse ones are dropped early.
 
     candidates: a mapping of names to the keys that differ from `base`; a list of such keys; or a grid of keys with lists of
-    values. base: the experiment that all share. seeds: the maximum number of seeds, or a list of seeds. fidelities: cheaper
-    versions to start with, each a mapping of keys such as `{"timeline.horizon": 2.5, "seeds": 6}`; the experiment itself comes
-    last. budget: the maximum number of runs, or total core time such as `20m`, including the confirmation; None: no limit.
-    metric: the number per run that is compared, as in `StudyResult.table`. margin: the race ends when all remaining candidates
-    are shown to be within this margin; None: 0.01 for accuracies. level: upper bound on the probability of dropping one of the
-    truly best candidates, if paired differences are about normal. validation: share of the training samples on which the race
-    is decided; 0 uses the test set. confirm: number of fresh seeds on which the winner is confirmed, on the test set. against:
-    the candidate that the winner is compared with there; None: the first one, or the runner-up if the first one wins. block:
-    number of seeds between two decisions. name: the name of the race. store: folder of the results; the same call continues an
-    interrupted race and reaches the same decision. None stores nothing. workers: number of parallel runs. backend: local
-    (processes on this machine), dask, or here (this process). address: the address of a Dask scheduler. on_done: a function that
-    is called with every finished run. on_step: a function that is called with the current standing after every decision.
+        values.
+    base: the experiment that all share.
+    seeds: the maximum number of seeds, or a list of seeds.
+    fidelities: cheaper versions to start with, each a mapping of keys such as `{"timeline.horizon": 2.5, "seeds": 6}`; the
+        experiment itself comes last.
+    budget: the maximum number of runs, or total core time such as `20m`, including the confirmation; None: no limit.
+    metric: the number per run that is compared, as in `StudyResult.table`.
+    margin: the race ends when all remaining candidates are shown to be within this margin; None: 0.01 for accuracies.
+    level: upper bound on the probability of dropping one of the truly best candidates, if paired differences are about normal.
+    validation: share of the training samples on which the race is decided; 0 uses the test set.
+    confirm: number of fresh seeds on which the winner is confirmed, on the test set.
+    against: the candidate that the winner is compared with there; None: the first one, or the runner-up if the first one wins.
+    block: number of seeds between two decisions.
+    name: the name of the race.
+    store: folder of the results; the same call continues an interrupted race and reaches the same decision. None stores
+        nothing.
+    workers: number of parallel runs.
+    backend: local (processes on this machine), dask, or here (this process).
+    address: the address of a Dask scheduler.
+    on_done: a function that is called with every finished run.
+    on_step: a function that is called with the current standing after every decision.
 
     Returns: The winner, the outcome of every candidate, and the winner's gain on fresh seeds.
 

@@ -139,10 +139,14 @@ def study(
     """Run the missing runs of a study and return all its results, paired by seed.
 
     base: the experiment that all runs share (an Experiment, a mapping or a file), or the path of a study file, which then sets
-    axes, variants, seeds and name. axes: a mapping of dotted keys to lists of values; every combination is run. variants: a
-    mapping of names to the keys that differ; crossed with the axes. seeds: the number of seeds from 0, or a list of seeds. name:
-    the name of the study. store: folder of the results; finished runs in it are not repeated. None stores nothing. workers:
-    number of processes; 1 runs everything in this process. on_done: a function that is called with every finished run.
+        axes, variants, seeds and name.
+    axes: a mapping of dotted keys to lists of values; every combination is run.
+    variants: a mapping of names to the keys that differ; crossed with the axes.
+    seeds: the number of seeds from 0, or a list of seeds.
+    name: the name of the study.
+    store: folder of the results; finished runs in it are not repeated. None stores nothing.
+    workers: number of processes; 1 runs everything in this process.
+    on_done: a function that is called with every finished run.
 
     Returns: The finished runs. Failed runs are listed in `failures` and do not stop the others.
 
@@ -173,10 +177,13 @@ def compare(
 
     Runs of one seed share data, fading, durations and batches, so differences are taken seed by seed.
 
-    experiments: a mapping of names to experiments, files, or the keys that differ from `base`. seeds: the number of seeds from 0,
-    or a list of seeds. base: the experiment that all share; None: the default experiment. name: the name of the comparison.
-    store: folder of the results; finished runs in it are not repeated. None stores nothing. workers: number of processes; 1 runs
-    everything in this process. on_done: a function that is called with every finished run.
+    experiments: a mapping of names to experiments, files, or the keys that differ from `base`.
+    seeds: the number of seeds from 0, or a list of seeds.
+    base: the experiment that all share; None: the default experiment.
+    name: the name of the comparison.
+    store: folder of the results; finished runs in it are not repeated. None stores nothing.
+    workers: number of processes; 1 runs everything in this process.
+    on_done: a function that is called with every finished run.
 
     Returns: The finished runs. Printed, it shows the mean of every experiment and its paired difference from the first one.
 
