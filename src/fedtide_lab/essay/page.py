@@ -129,7 +129,8 @@ def _undecided_on_one_seed(verdict: Verdict) -> bool:
 
 def _advice_values(advice: Sequence[AdviceGains], longest: Mapping[str, Any]) -> dict[str, Any]:
     """longest: advice.json of the search for the macro cell."""
-    best = max((row for row in longest["worth"] if row["gain"]), key=lambda row: row["gain"]["mean"])
+    resolved = (row for row in longest["worth"] if row["gain"] and row["gain"]["low"] > 0)
+    best = max(resolved, key=lambda row: row["gain"]["mean"])
     gain = best["gain"]
     told: dict[str, Any] = {}
     for label in _ADVISED_OVER:
