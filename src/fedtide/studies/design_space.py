@@ -9,9 +9,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from fedtide import config
+from fedtide.codec.baselines import is_secret
 from fedtide.config import Experiment
 from fedtide.engine.making import system_durations
 from fedtide.errors import FedtideError
+from fedtide.parts import registry
+from fedtide.parts.kinds import builtin_parts
 
 Setting = tuple[str, ...]  # an option of every choice, in the order of the choices
 
@@ -162,8 +165,10 @@ def _offered(base: Experiment) -> Iterator[tuple[str, str, dict[str, Any] | str]
 
 
 def _is_plain(base: Experiment) -> bool:
-    """Say whether devices send coded updates of their own, which any codec could code; those of `private` must stay private."""
-    return base.radio.access.name == "orthogonal" and base.codec.name.name not in ("ideal", "ef21", "private")
+    """Say whether devices send coded updates of their own, which any codec could code; private ones must stay private."""
+    name = base.codec.name.name
+    found = registry.find_part("codec", name, builtin_parts("codec"))
+    return base.radio.access.name == "orthogonal" and name not in ("ideal", "ef21") and not is_secret(found)
 
 
 def _epochs(base: Experiment) -> tuple[str, str, dict[str, Any] | str]:

@@ -101,7 +101,7 @@ class Bench:
 
 @dataclass
 class Screening:
-    """Settings scored by short runs on a few seeds."""
+    """Settings scored by short runs on one seed, and by whole runs on another."""
 
     bench: Bench
     is_left: Callable[[Setting], bool]
@@ -109,9 +109,7 @@ class Screening:
     target: float | None  # accuracy beyond which more does not count
     share: float  # of the horizon
     limit: float  # seconds of one core
-    on_step: Callable[
-        [Setting, float, float], None
-    ]  # told who leads, its gain over the base, on which share of the horizon
+    on_step: Callable[[Setting, float, float], None]  # told who leads, its gain, and on which share of the horizon
     scores: dict[int, dict[Setting, float]] = field(default_factory=dict)  # by seed; higher is better
     spent: dict[int, float] = field(default_factory=dict)  # by the base, by seed
 
