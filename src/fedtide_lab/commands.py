@@ -31,11 +31,11 @@ _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing;
 @options.cli_argument(
     "figures",
     "[FIGURE]...",
-    "R, period, frameworks, training_loss, schedulers, weights, slow_labels, profiles, timelines; or `claims` for the "
+    "R, period, frameworks, training_loss, schedulers, weights, and others that docs/paper.md lists; or `claims` for the "
     "verdicts. Default: all.",
     nargs=-1,
 )
-@click.option("--seeds", "-n", type=click.IntRange(1), help="Seeds per curve (default: 3 to 5).")
+@click.option("--seeds", "-n", type=click.IntRange(1), help="Seeds per curve (default: those of the plan).")
 @click.option("--quick", is_flag=True, help="Quick look: a tenth of the horizon, two seeds.")
 @options.store_option("results/paper")
 @options.out_option("Folder for figures and the page paper.md.", "to", default=Path("docs"))
@@ -82,7 +82,8 @@ def paper(
         failures = do_study_runs("paper", reproduce.reproduced_studies(names, seeds, shrunk), kept, **work)
     say("reading and comparing the stored runs")
     results = reproduce.collect_reproduced(list(FIGURES), kept, shrunk, seeds or 0)
-    decided, besides = reproduce.reproduced_verdicts(results), reproduce.reproduced_observations(results)
+    planned = not quick and not seeds
+    decided, besides = reproduce.reproduced_verdicts(results, planned), reproduce.reproduced_observations(results)
     if with_page and not force:
         reproduce.refuse_a_poorer_page(to / "paper.md", results, store)
     if with_page:  # the page shows whole figures only, and says what is missing from the others

@@ -46,7 +46,7 @@ def paper_page(store: Store) -> str:
         if results.get(name)
     ]
     decided, seen = (
-        [verdict for verdict in found if all(finding.check.figure in results for finding in verdict.findings)]
+        [verdict for verdict in found if all(results.get(finding.check.figure) for finding in verdict.findings)]
         for found in (reproduce.reproduced_verdicts(results), reproduce.reproduced_observations(results))
     )
     found = _of_claims(families, decided, seen)

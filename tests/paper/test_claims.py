@@ -9,7 +9,7 @@ import pytest
 from fedtide.studies.results import COLUMNS, RunResult
 from fedtide.studies.table import table_effect
 from fedtide_lab.paper.claims import Check, Claim, Finding, adjusted_p_values, decide_claim
-from fedtide_lab.paper.figures import FIGURES, figure_study
+from fedtide_lab.paper.figures import FIGURES, fedasync_uploads, figure_study
 from fedtide_lab.paper.page import _anchor
 from fedtide_lab.paper.reproduce import claims_rows, difference_words, in_words, observed_rows
 from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS
@@ -42,7 +42,9 @@ def test_every_claim_names_curves_that_exist() -> None:
 @pytest.mark.parametrize("each", CLAIMS, ids=lambda each: each.name)
 def test_every_claim_carries_the_papers_own_words(each):
     assert 20 < len(each.quote) <= 300
-    assert re.fullmatch(r"section (I|III|V|VI)(-[A-D])?(, of .+)?", each.section)
+    assert re.fullmatch(
+        r"abstract|section (I|II|III|IV|V|VI)(-[A-D])?(, (of .+|footnote|Remark 2|Assumption 4))?", each.section
+    )
     assert not re.search(r'[\\$`"|]', each.quote)  # plain text, and it fits into a table and between quotation marks
     assert not re.search(r"[|]", each.text + each.reading)
     row = claims_rows([decide_claim(each, {})])[0]
@@ -364,6 +366,47 @@ def test_only_shared_seeds_are_compared():
     assert finding.difference == pytest.approx((0.1 / 2,))
     row = claims_rows([decide_claim(claim(), results)])[0]["comparisons"][0]
     assert row["low"] is None
+
+
+def test_no_verdict_before_the_seeds_of_the_plan_and_none_from_later_ones():
+    good, bad = runs([0.9, 0.91, 0.92, 0.2]), runs([0.5, 0.52, 0.53, 0.9])
+    results = {"R": {"a": good, "b": bad}}
+    waiting = decide_claim(claim(), results, {"R": range(5)})
+    assert (waiting.verdict, waiting.awaited, waiting.so_far, waiting.p_value) == ("runs missing", 1, "not resolved", 1)
+    row = claims_rows([waiting])[0]
+    assert (row["verdict"], row["seeds"], row["seeds_awaited"]) == ("runs missing", 4, 1)
+    whole = decide_claim(claim(), results, {"R": range(3)})
+    assert (whole.verdict, whole.awaited, len(whole.findings[0].difference)) == ("holds", 0, 3)
+
+
+def test_no_verdict_rests_on_fewer_than_six_seeds():
+    for each in CLAIMS:
+        for check in each.checks:
+            assert FIGURES[check.figure].seeds >= 6, each.name
+
+
+def test_seeds_on_which_fedasync_uploads_too_much_are_skipped():
+    assert FIGURES["R"].seed_numbers() == list(range(10))
+    few = FIGURES["frameworks_no_minimum"].seed_numbers()
+    assert few == [0, 1, 2, 3, 5, 7, 8, 9, 10, 11]
+    assert max(fedasync_uploads(seed).sum() for seed in few) <= 20_000 < fedasync_uploads(4).sum()
+
+
+def test_a_claim_may_ask_for_more_than_a_difference():
+    results = {"R": {"a": runs([0.91, 0.921, 0.93]), "b": runs([0.9, 0.91, 0.92])}}
+    assert decide_claim(claim(), results).verdict == "holds"
+    assert decide_claim(claim(least=0.02), results).verdict == "contradicted"
+    assert decide_claim(claim(margin=0.001), {"R": {"a": runs([0.9, 0.702]), "b": runs([0.9, 0.7])}}).verdict == (
+        "not resolved"
+    )
+
+
+def test_costs_are_totals_of_a_run():
+    cheap, dear = (dataclasses.replace(result(0.5), totals={"uploads": n}) for n in (10, 30))
+    results = {"R": {"a": {0: dear, 1: dear}, "b": {0: cheap, 1: cheap}}}
+    found = decide_claim(claim(metric="uploads"), results)
+    assert found.findings[0].difference == (20, 20)
+    assert found.verdict == "holds"
 
 
 def test_settings_of_the_figures_are_the_papers():

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         final_accuracy,
         mean_accuracy,
         metric_margin,
+        metric_named,
     )
     from fedtide.studies.propose import propose_candidates
     from fedtide.studies.race import races
@@ -77,6 +78,7 @@ __all__ = [
     "mean_accuracy",
     "mean_band",
     "metric_margin",
+    "metric_named",
     "mixed_pairs_note",
     "mixed_seeds_note",
     "pair_paths_summary",
@@ -90,7 +92,7 @@ __all__ = [
 
 __getattr__ = lazy_names(
     __name__,
-    metrics="MARGINS METRICS Reaching amount_spent counted_note final_accuracy mean_accuracy metric_margin",
+    metrics="MARGINS METRICS Reaching amount_spent counted_note final_accuracy mean_accuracy metric_margin metric_named",
     propose="propose_candidates",
     race="races",
     results="RunResult",

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from fedtide.errors import FedtideError
-from fedtide.studies.results import METRIC_PREFIX, RunResult
+from fedtide.studies.results import COLUMNS, METRIC_PREFIX, RunResult
 from fedtide.types import Floats
 
 Metric = Callable[[RunResult], float]
@@ -151,6 +151,20 @@ class Recorded:
         return _at_the_end(result, self.column) if self.column in result.columns else math.nan
 
 
+@dataclass(frozen=True)
+class Total:
+    """A metric: a total of a run, such as how many updates were uploaded."""
+
+    name: str
+
+    def __call__(self, result: RunResult) -> float:
+        """Return it; NaN if it is not known."""
+        if self.name in COLUMNS:
+            return float(counted_metric(result, self.name)[-1])
+        value = result.totals.get(self.name)
+        return math.nan if value is None else float(value)
+
+
 def idle_share(result: RunResult) -> float:
     """Return the share of the symbols granted that no packet took; NaN if it was not counted."""
     granted, sent = float(result.column("symbols")[-1]), float(result.column("symbols_sent")[-1])
@@ -161,6 +175,12 @@ FATES: Final = ("arrived", "lost", "silent", "retransmitted")
 SHARES: Final[Mapping[str, Metric]] = {
     **{f"{fate}_share": UploadShare(fate) for fate in FATES},
     "idle_share": idle_share,
+}
+TOTALS: Final[Mapping[str, Metric]] = {
+    "uploads": Total("uploads"),
+    "kept_share": Total("mean_kept_share"),
+    "bits": Total("bits"),
+    "bits_down": Total("bits_down"),
 }
 
 
@@ -258,7 +278,7 @@ def metric_named(name: str) -> Metric:
         return Reaching(found[1], float(found[2]))
     if name.startswith(METRIC_PREFIX):
         return Recorded(name)
-    if name not in (known := {**METRICS, **SHARES}):
+    if name not in (known := {**METRICS, **SHARES, **TOTALS}):
         raise FedtideError(f"metric {name!r} is not known; use one of {', '.join(known)}, {_HELP}")
     return known[name]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fedtide.errors import FedtideError
 from fedtide.pages import ArticleFigure, CurvePanel, GainPanel, GainRow, article_page
-from fedtide.studies import CONFIDENCE, EQUIVALENT, Store, mean_band
+from fedtide.studies import CONFIDENCE, EQUIVALENT, METRICS, Store, mean_band
 from fedtide_lab.advice import ADVICE_WORLDS, AdviceGains, advice_gains
 from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
 from fedtide_lab.league.page import LeagueValues
@@ -112,19 +112,14 @@ def _claim_values(claims: Sequence[Verdict]) -> dict[str, Any]:
     contradicted = [f"“{row['text'].rstrip('.')}”" for row in rows if row["verdict"] == "contradicted"]
     return {
         "claims": len(claims),
-        **{name: counts[name] for name in ("holds", "contradicted", "not resolved", EQUIVALENT)},
+        **{name: counts[name] for name in ("holds", "contradicted", "not resolved", EQUIVALENT, "runs missing")},
         "list contradicted": "; ".join(contradicted) or "nothing",
-        "one seed": sum(_undecided_on_one_seed(verdict) for verdict in claims),
         **{
             f"decided, {method}": sum(row["p_adjusted"][method] <= 1 - CONFIDENCE for row in rows)
             for method in rows[0]["p_adjusted"]
         },
         **{f"verdict {row['claim']}": f"**{row['verdict']}**" for row in rows},
     }
-
-
-def _undecided_on_one_seed(verdict: Verdict) -> bool:
-    return verdict.verdict == "not resolved" and any(len(each.difference) == 1 for each in verdict.decisive)
 
 
 def _advice_values(advice: Sequence[AdviceGains], longest: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,7 +162,8 @@ def _deploy_table(tables: Sequence[Standings]) -> str:
 def essay_figures(essay: Essay) -> list[ArticleFigure]:
     """Return the figures of the page; their titles and captions stand in its text."""
     whole = [each for each in essay.tables if each.world.is_whole]
-    claims = {"by the deciding measure": essay.claims, "by the other measure": [each.other for each in essay.claims]}
+    learning = [each for each in essay.claims if each.weakest.check.metric in METRICS]  # not those on counts of uploads
+    claims = {"by the deciding measure": learning, "by the other measure": [each.other for each in learning]}
     panels = {
         "claims": {title: [_claim_row(each) for each in found] for title, found in claims.items()},
         "where": _places(essay),

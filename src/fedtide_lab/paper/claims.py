@@ -10,6 +10,7 @@ tests must agree (an intersection-union test). All groups count, not the best on
 another group is far off. Otherwise it is not resolved; the seeds that would resolve it are those of the whole claim at these
 levels.
 Every claim is decided a second time by another measure, for the reader: the paper does not say what "better" or "smooth" is.
+With a plan, a claim has no verdict before all its comparisons have the planned seeds, and later seeds do not count.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ import numpy as np
 from fedtide.studies import (
     CONFIDENCE,
     EQUIVALENT,
-    METRICS,
     POWER,
     Comparison,
     RunResult,
     diverged_runs_note,
     metric_margin,
+    metric_named,
     mixed_pairs_note,
     paired_difference,
     paired_results,
@@ -36,7 +37,14 @@ from fedtide.studies import (
 )
 
 # The number per run that decides, and the one by which the verdict is given a second time.
-_OTHER = {"mean_accuracy": "final_accuracy", "mean_train_loss": "final_train_loss", "variation": "roughness"}
+_OTHER = {
+    "mean_accuracy": "final_accuracy",
+    "mean_train_loss": "final_train_loss",
+    "variation": "roughness",
+    "uploads": "bits",
+    "bits_down": "bits",
+    "kept_share": "bits",
+}
 
 # A side of a comparison: a curve, or the gain of one curve over another.
 Side = str | tuple[str, str]
@@ -50,6 +58,8 @@ class Check(NamedTuple):
     worse: Side
     metric: str = "mean_accuracy"
     lower_is_better: bool = False
+    margin: float | None = None  # the smallest difference that matters; None: the metric's own
+    least: float = 0.0  # the claim is that the difference exceeds this
 
 
 class Claim(NamedTuple):
@@ -82,8 +92,9 @@ class Finding(NamedTuple):
     """One comparison, made: the differences are better minus worse (worse minus better where lower is better)."""
 
     check: Check
-    difference: tuple[float, ...]  # by seed
-    missing: bool = False  # a side has no run on a shared seed; else, without differences, runs are too short to tell
+    difference: tuple[float, ...]  # by seed, less `least`
+    missing: bool = False  # no seed has all sides; else, without differences, runs are too short to tell
+    awaited: int = 0  # seeds of the plan that are not there yet
     paths_note: str = ""  # pairs on different instruction paths
     diverged_note: str = ""  # runs that did not stay finite
 
@@ -91,7 +102,7 @@ class Finding(NamedTuple):
         """Compare with an interval of this confidence, and test for equivalence if the metric has a margin."""
         if not self.difference:
             return None
-        margin = metric_margin(self.check.metric)
+        margin = None if self.check.least else metric_margin(self.check.metric, self.check.margin)
         return paired_difference(self.difference, [0.0] * len(self.difference), confidence, margin)
 
     @property
@@ -165,7 +176,17 @@ class Verdict(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """The claim's, as the module says."""
+        """The claim's, as the module says; `runs missing` while seeds of the plan are awaited."""
+        return "runs missing" if self.awaited else self.so_far
+
+    @property
+    def awaited(self) -> int:
+        """How many seeds of the plan are not there yet, of the comparison that lacks most."""
+        return max(finding.awaited for finding in self.findings)
+
+    @property
+    def so_far(self) -> str:
+        """What the rule says of the seeds that are there."""
 
         def each(group: tuple[Finding, ...], sign: int) -> list[str]:
             return [finding.answer(self._level(sign, len(group))) for finding in group]
@@ -181,6 +202,8 @@ class Verdict(NamedTuple):
     @property
     def p_value(self) -> float:
         """The least level at which the module's rule says that the claim holds or is contradicted; 1 at most."""
+        if self.awaited:
+            return 1.0
         holds = len(self.groups) * min(max(each.p_value(1) for each in group) for group in self.groups)
         contradicted = max(len(group) * min(each.p_value(-1) for each in group) for group in self.groups)
         return min(holds, contradicted, 1.0)
@@ -244,27 +267,34 @@ def _power(together: int) -> float:
 FigureResults = Mapping[str, Mapping[str, Mapping[int, RunResult]]]  # figure -> label -> seed -> result
 
 
-def decide_claim(claim: Claim, results: FigureResults) -> Verdict:
-    """Make the claim's comparisons over the seeds that both sides have, by both measures."""
+def decide_claim(claim: Claim, results: FigureResults, plan: Mapping[str, Sequence[int]] | None = None) -> Verdict:
+    """Make the claim's comparisons over the seeds that both sides have, by both measures.
+
+    plan: the seeds of each figure; without them all the claim has no verdict. None: whatever is there counts.
+    """
     both = (each.groups for each in (claim, claim.by_other_measure()))
     return Verdict(
-        claim, *(tuple(tuple(_find(check, results) for check in group) for group in groups) for groups in both)
+        claim, *(tuple(tuple(_find(check, results, plan) for check in group) for group in groups) for groups in both)
     )
 
 
-def _find(check: Check, results: FigureResults) -> Finding:
+def _find(check: Check, results: FigureResults, plan: Mapping[str, Sequence[int]] | None) -> Finding:
     curves, sign = results.get(check.figure, {}), -1 if check.lower_is_better else 1
     names = [*_curves(check.better), *_curves(check.worse)]
     together = paired_results(
         *(curves.get(name, {}) for name in names)
     )  # all that a difference is made of, on one path per seed
-    difference = []
+    if plan is not None:
+        together = {seed: together[seed] for seed in plan[check.figure] if seed in together}
+    awaited = 0 if plan is None else len(plan[check.figure]) - len(together)
+    measure, difference = metric_named(check.metric), []
     for seed in together:
-        values = dict(zip(names, map(METRICS[check.metric], together[seed]), strict=True))
-        difference.append(sign * (_value(check.better, values) - _value(check.worse, values)))
+        values = dict(zip(names, map(measure, together[seed]), strict=True))
+        difference.append(sign * (_value(check.better, values) - _value(check.worse, values)) - check.least)
     known = tuple(each for each in difference if not math.isnan(each))
     runs = [result for group in together.values() for result in group]
-    return Finding(check, known, not together, mixed_pairs_note(together.values()), diverged_runs_note(runs))
+    notes = mixed_pairs_note(together.values()), diverged_runs_note(runs)
+    return Finding(check, known, not together, awaited, *notes)
 
 
 def _curves(side: Side) -> tuple[str, ...]:

@@ -351,6 +351,7 @@ _AXES = {
     "mean_accuracy": "difference in mean test accuracy",
     "mean_train_loss": "difference in mean training loss",
     "variation": r"difference in ups and downs per $T_{\max}$",
+    "kept_share": "difference in the share of elements kept",
 }
 
 

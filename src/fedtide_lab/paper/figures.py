@@ -5,14 +5,19 @@ Runs are shared between figures.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 
-from fedtide.config import TimelineConfig, merge_nested
+from fedtide.config import TimelineConfig, experiment, merge_nested
+from fedtide.engine import system_durations
 from fedtide.studies import RunResult, Store, Study, make_study
+from fedtide.types import Ints
 from fedtide_lab.prose import packaged_prose
 
 Tree = Mapping[str, Any]
@@ -21,6 +26,7 @@ _SETTINGS: dict[str, Tree] = {
     "i.i.d.": {"data": {"partition": "iid"}},
     "non-i.i.d.": {"data": {"partition": "shards"}},
     "slow labels": {"data": {"partition": "slow_labels"}},
+    "by labels": {},  # the curves differ in the data
 }
 # gamma of the authors' released code: 2.3/e favours fresh updates, its inverse old ones.
 FRESH, OLD = 0.846, 1.182
@@ -38,7 +44,8 @@ class Figure(NamedTuple):
     settings: Sequence[str] = ("i.i.d.", "non-i.i.d.")
     column: str = "test_accuracy"
     over: str = "time"
-    seeds: int = 3
+    seeds: int = 3  # how many the plan gives it
+    most_uploads: int = 0  # of FedAsync: seeds on which it makes more are skipped; 0: none is
     note: str = ""  # what a reader of the page should know besides
     resources: bool = False  # its curves spend different amounts: draw them against bits and samples as well
     # curve -> the curve it is measured against, seed by seed; "": for all that are not named
@@ -59,6 +66,14 @@ class Figure(NamedTuple):
             return None
         return (reference, curve) if self.reference_first else (curve, reference)
 
+    def seed_numbers(self, count: int = 0) -> list[int]:
+        """Return the first seeds that the figure takes, as many as the plan gives it unless told otherwise."""
+        seeds = itertools.count() if not self.most_uploads else filter(self._has_few_uploads, itertools.count())
+        return list(itertools.islice(seeds, count or self.seeds))
+
+    def _has_few_uploads(self, seed: int) -> bool:
+        return bool(fedasync_uploads(seed).sum() <= self.most_uploads)
+
     def variants(self) -> dict[str, dict[str, Any]]:
         """Return every curve in every setting, labelled `curve | setting`."""
         return {
@@ -67,6 +82,13 @@ class Figure(NamedTuple):
             for curve, tree in self.curves.items()
             if "only" not in tree or tree["only"] == setting
         }
+
+
+@functools.cache
+def fedasync_uploads(seed: int) -> Ints:
+    """Return how many updates every device of the paper's cell uploads under FedAsync, where T_min = 0 [N]."""
+    made = experiment({"framework": "fedasync", "fleet": {"num_devices": 40}, "seed": seed})
+    return np.floor(made.timeline.horizon / np.asarray(system_durations(made))).astype(np.int64)
 
 
 def curve_label(curve: str, setting: str) -> str:

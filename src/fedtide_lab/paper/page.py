@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtide.config import FRAMEWORKS, Experiment, experiment
-from fedtide.engine import system_durations
+from fedtide.config import FRAMEWORKS, Experiment
 from fedtide.plot import SAID, SMOOTHED
 from fedtide.studies import (
     CONFIDENCE,
@@ -32,7 +31,7 @@ from fedtide.studies import (
 )
 from fedtide_lab.paper.claims import FigureResults, Finding, Verdict
 from fedtide_lab.paper.draw import drawing_smooths
-from fedtide_lab.paper.figures import FIGURES, Figure, curve_label
+from fedtide_lab.paper.figures import FIGURES, Figure, curve_label, fedasync_uploads
 from fedtide_lab.paper.reproduce import (
     claims_rows,
     difference_words,
@@ -42,7 +41,7 @@ from fedtide_lab.paper.reproduce import (
     plain_verdict,
     without_reproduced_run,
 )
-from fedtide_lab.paper.sentences import CLAIMS
+from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS
 from fedtide_lab.prose import (
     fill_prose,
     folded_prose,
@@ -58,6 +57,7 @@ _MARKS = {"holds": "**holds**", "contradicted": "**contradicted**"}  # of a verd
 _AS_CLAIMED = {"holds": "yes", "contradicted": "the other way"}
 _EQUIVALENCE = {"margin": MARGINS["mean_accuracy"], "level": 100 * EQUIVALENCE_LEVEL}
 TEXTS = prose_sections(fill_prose(packaged_prose("paper/texts.md"), _EQUIVALENCE, "paper/texts.md"))
+_SEEDS_SHOWN = 200  # on which the uploads of FedAsync are counted; nothing is run for that
 # The figures about which the paper claims something
 _CLAIMED = {check.figure for claim in CLAIMS for check in claim.checks}
 
@@ -99,11 +99,19 @@ def write_paper_page(
         "decided": sum(row["verdict"] in _MARKS for row in rows),
         **{f"decided, {name}": _num_decided(rows, name) for name in rows[0]["p_adjusted"]},
         "rule": TEXTS["rule"],
+        "plan": _plan(),
+        "awaited": sum(bool(row["seeds_awaited"]) for row in rows),
         "observed": _observed_tables(observed_rows(observed)),
         "runs": folded_prose("Curves, seeds and what they cost", _runs_table(results)),
         "figures": "\n\n".join(part for part in shown if part),
     }
     write_prose_page(page, fill_prose(packaged_prose("paper/page.md"), values, "paper/page.md"), "paper")
+
+
+def _plan() -> str:
+    """Say how many seeds the plan gives to each figure about which something is claimed or observed."""
+    figures = sorted({check.figure for each in (*CLAIMS, *OBSERVATIONS) for check in each.checks}, key=[*FIGURES].index)
+    return ", ".join(f"`{name}` {FIGURES[name].seeds}" for name in figures)
 
 
 def _common() -> dict[str, Any]:
@@ -122,16 +130,16 @@ def _common() -> dict[str, Any]:
 
 
 def paper_values() -> dict[str, float]:
-    """Return what findings may name: how many uploads FedAsync makes, and the quickest devices' shares of them in percent."""
-    uploads = []
-    for seed in range(10):
-        made = experiment({"framework": "fedasync", "fleet": {"num_devices": 40}, "seed": seed})
-        uploads.append(np.sort(np.floor(made.timeline.horizon / np.asarray(system_durations(made))))[::-1])
-    values = {f"uploads on seed {seed}": float(each.sum()) for seed, each in enumerate(uploads)}
+    """Return what findings may name about FedAsync's uploads if T_min = 0: how many, and the quickest devices' shares in percent."""
+    uploads = [np.sort(fedasync_uploads(seed))[::-1] for seed in range(_SEEDS_SHOWN)]
+    values = {f"uploads on seed {seed}": float(each.sum()) for seed, each in enumerate(uploads[:5])}
     for who, count in {"quickest": 1, "quickest five": 5}.items():
-        shares = [100 * float(each[:count].sum() / each.sum()) for each in uploads]
+        shares = [100 * float(each[:count].sum() / each.sum()) for each in uploads[:10]]
         values |= {f"least share of the {who}": min(shares), f"largest share of the {who}": max(shares)}
         values[f"median share of the {who}"] = float(np.median(shares))
+    most = FIGURES["frameworks_no_minimum"].most_uploads
+    values |= {"most uploads": most, "seeds shown": _SEEDS_SHOWN}
+    values["excluded seeds"] = sum(int(each.sum()) > most for each in uploads)
     return values
 
 
@@ -150,7 +158,7 @@ def _verdicts_table(rows: Sequence[Mapping[str, Any]]) -> str:
             [
                 _link(FIGURES[_figure_of(row)]),
                 f"[{row['text']}](#{_anchor(row['text'])})",
-                _mark(row["verdict"]),
+                _verdict(row),
                 f"{in_words(row['weakest'])}: {table_effect(row['weakest'])}",
                 row["by_other_measure"],
                 *(f"{p:.2g}" for p in (row["p"], *row["p_adjusted"].values())),
@@ -251,13 +259,18 @@ def _claim(row: Mapping[str, Any], verdict: Verdict) -> str:
     return "\n\n".join(
         [
             f"#### {row['text']}",
-            f"{_mark(row['verdict'])}: {_count(verdict.decisive)}{of_best}.",
+            f"{_verdict(row)}: {_count(verdict.decisive)}{of_best}.",
             folded_prose(summary, "\n\n".join([*parts, prose_table(heads, rows)])),
         ]
     )
 
 
-def _mark(verdict: str) -> str:
+def _verdict(row: Mapping[str, Any]) -> str:
+    """Return a claim's verdict; while seeds of the plan are awaited, what the others say."""
+    if row["seeds_awaited"]:
+        planned = row["seeds_awaited"] + (row["seeds"] or 0)
+        return f"{row['seeds']} of {planned} seeds; so far {row['so_far']}" if row["seeds"] else "runs missing"
+    verdict: str = row["verdict"]
     return _MARKS.get(verdict, verdict)
 
 

@@ -38,7 +38,7 @@ def reproduced_studies(names: Sequence[str], seeds: int | None, quick: Mapping[s
         raise FedtideError(f"--seeds {seeds}: more than {_MOST_SEEDS} seeds per curve would take years; ask for fewer")
     default = _QUICK_SEEDS if quick else None
     return [
-        figure_study(FIGURES[name], range(seeds or default or FIGURES[name].seeds), quick)
+        figure_study(FIGURES[name], FIGURES[name].seed_numbers(seeds or default or 0), quick)
         for name in names
         if name in FIGURES
     ]
@@ -47,8 +47,8 @@ def reproduced_studies(names: Sequence[str], seeds: int | None, quick: Mapping[s
 def collect_reproduced(
     names: Sequence[str], store: Store, quick: Mapping[str, Any] | None, seeds: int = 0
 ) -> FigureResults:
-    """Read every stored run of these figures, whatever its seed: figure -> curve -> seed -> result."""
-    return {part.name: stored_runs(part, store) for part in reproduced_studies(names, max(seeds, 20), quick)}
+    """Read the stored runs of these figures: figure -> curve -> seed -> result. seeds=0: those of the plan."""
+    return {part.name: stored_runs(part, store) for part in reproduced_studies(names, seeds or None, quick)}
 
 
 def without_reproduced_run(name: str, results: FigureResults) -> list[str]:
@@ -111,9 +111,10 @@ def draw_reproduced(
     return drawn
 
 
-def reproduced_verdicts(results: FigureResults) -> list[Verdict]:
-    """Decide every claim."""
-    return [decide_claim(claim, results) for claim in CLAIMS]
+def reproduced_verdicts(results: FigureResults, planned: bool = True) -> list[Verdict]:
+    """Decide every claim. planned: a claim has no verdict before it has all seeds of the plan."""
+    plan = {name: figure.seed_numbers() for name, figure in FIGURES.items()} if planned else None
+    return [decide_claim(claim, results, plan) for claim in CLAIMS]
 
 
 def reproduced_observations(results: FigureResults) -> list[Verdict]:
@@ -187,13 +188,16 @@ def claims_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
             "section": verdict.claim.section,
             "reading": verdict.claim.reading,
             "verdict": verdict.verdict,
+            "so_far": verdict.so_far,
+            "seeds": min(len(finding.difference) for finding in verdict.findings),
+            "seeds_awaited": verdict.awaited,
             "seeds_needed": verdict.seeds_needed,
             "weakest": {**_comparison(verdict.weakest), "seeds_needed": verdict.seeds_needed},
             "comparisons": [
                 {**each, "by_other_measure": other}
                 for each, other in zip(_comparisons(verdict), _comparisons(verdict.other), strict=True)
             ],
-            "by_other_measure": verdict.other.verdict,
+            "by_other_measure": verdict.other.so_far,
             "p": verdict.p_value,
             "p_adjusted": {name: values[number] for name, values in adjusted.items()},
         }

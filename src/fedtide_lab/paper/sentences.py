@@ -15,7 +15,7 @@ from fedtide_lab.prose import fill_prose, packaged_prose, prose_sections
 
 _WORDS = prose_sections(fill_prose(packaged_prose("paper/claims.md"), {"fresh": FRESH, "old": OLD}, "paper/claims.md"))
 
-_IID, _NON_IID, _SLOW = "i.i.d.", "non-i.i.d.", "slow labels"
+_IID, _NON_IID, _SLOW, _LABELS = "i.i.d.", "non-i.i.d.", "slow labels", "by labels"
 _BOTH = (_IID, _NON_IID)
 _SCHEDULES = ("proposed", "random")
 _OTHERS = ("random", "BC", "BCBN2", "age-based")
@@ -82,10 +82,23 @@ def _fast_and_smooth(better: str, worse: str) -> tuple[Check, ...]:
     return tuple(check for both in zip(checks, smooth, strict=True) for check in both)
 
 
+def _significantly() -> tuple[tuple[Check, ...], tuple[tuple[Check, ...], ...]]:
+    """Say of each setting and schedule that fresh updates favoured gain more than what matters."""
+    groups = tuple(
+        tuple(check._replace(least=_ENOUGH) for check in _weighted(FRESH, setting, [schedule]))
+        for setting, schedule in product(_BOTH, _SCHEDULES)
+    )
+    return groups[0], groups[1:]
+
+
 _LOSS: dict[str, Any] = {"metric": "mean_train_loss", "lower_is_better": True}
 _LIMITS = ["R=2", "R=4", "R=8", "R=12", "R=20"]
 _PERIODS = ["$T_{\\max}/8$", "$T_{\\max}/4$", "$T_{\\max}/2$", "$T_{\\max}$"]
-_FRAMEWORKS = ["FedAvg", "FedAsync 0.4", "FedAsync 0.8"]
+_GAMMAS = [0.5, 0.7, FRESH, OLD, 1.5, OLDER]
+_FEDASYNC = ["FedAsync 0.4", "FedAsync 0.8"]
+_FRAMEWORKS = ["FedAvg", *_FEDASYNC]
+_ENOUGH = 0.01  # accuracy, for a "significant" improvement
+_CLOSE = 0.005  # accuracy: the margin where all curves of a panel end within 0.01 of each other
 
 CLAIMS: tuple[Claim, ...] = (
     _claim("R, i.i.d.", _pairs("R", pairwise(_LIMITS), (_IID,))),
@@ -94,7 +107,13 @@ CLAIMS: tuple[Claim, ...] = (
     _claim("smoothness", _pairs("period", pairwise(_PERIODS), (_NON_IID,), metric="variation")),
     _claim("FedAvg", _all("frameworks", "periodic, random", ["FedAvg"], _BOTH)),
     _claim("frameworks", _all("frameworks", "periodic, random", _FRAMEWORKS, _BOTH)),
-    _claim("frameworks, proposed", _all("frameworks", "periodic, proposed", _FRAMEWORKS, _BOTH)),
+    _claim(
+        "frameworks, proposed",
+        (
+            *_all("frameworks_more", "periodic, proposed", ["FedAvg, proposed"], _BOTH),
+            *_all("frameworks", "periodic, proposed", _FEDASYNC, _BOTH),
+        ),
+    ),
     _claim(
         "FedAsync, stragglers",
         _all("frameworks", "FedAsync 0.4", ["FedAvg"], _BOTH),
@@ -102,21 +121,54 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     _claim(
         "FedAsync fluctuates",
-        _pairs("frameworks", [(each, "periodic, random") for each in _FRAMEWORKS[1:]], _BOTH, metric="variation"),
+        _pairs("frameworks", [(each, "periodic, random") for each in _FEDASYNC], _BOTH, metric="variation"),
     ),
     _claim(
         "FedAsync, data",
-        tuple(Check("frameworks", *_by_data(each)[::-1], "variation") for each in _FRAMEWORKS[1:]),
+        tuple(Check("frameworks", *_by_data(each)[::-1], "variation") for each in _FEDASYNC),
+    ),
+    _claim(
+        "FedAsync, cost",
+        tuple(
+            check
+            for metric in ("uploads", "bits_down")
+            for check in _all("frameworks", _FEDASYNC[0], ["periodic, random"], (_IID,), metric=metric)
+        ),
     ),
     _claim("loss, data", tuple(Check("training_loss", *_by_data(name), **_LOSS) for name in ("random", "proposed"))),
     _claim("loss, scheduling", _all("training_loss", "proposed", ["random"], _BOTH, **_LOSS)),
     _claim("loss, asynchrony", _all("training_loss", "random, synchronous", ["random"], (_IID,), **_LOSS)),
-    _claim("schedulers", _all("schedulers", "proposed", _OTHERS, _BOTH)),
+    _claim("asynchrony", _pairs("asynchrony", pairwise(_PERIODS[::-1]), _BOTH, **_LOSS)),
+    _claim(
+        "labels",
+        _pairs("labels", pairwise(["i.i.d.", "10 shards", "5 shards", "2 shards", "1 shard"]), (_LABELS,), **_LOSS),
+    ),
+    _claim(
+        "schedulers",
+        (
+            *_all("schedulers", "proposed", _OTHERS, (_IID,), margin=_CLOSE),
+            *_all("schedulers", "proposed", _OTHERS, (_NON_IID,)),
+        ),
+    ),
     _claim("schedulers, non-i.i.d.", _all("schedulers", "proposed", ["BC", "BCBN2"], (_NON_IID,))),
     _claim(
         "schedulers, data",
         tuple(
             Check("schedulers", _gain("proposed", other, _NON_IID), _gain("proposed", other, _IID)) for other in _OTHERS
+        ),
+    ),
+    _claim(
+        "schedulers, elsewhere",
+        (
+            *_all("frameworks_more", "FedAvg, proposed", ["FedAvg"], (_NON_IID,)),
+            *_all("unequal", "proposed", ["random"], (_NON_IID,)),
+        ),
+    ),
+    _claim(
+        "r_min",
+        (
+            *_all("weights", _gamma("proposed", 1.0), [_gamma("random", 1.0)], _BOTH, metric="kept_share"),
+            *_all("schedulers", "proposed", ["random"], _BOTH, metric="kept_share"),
         ),
     ),
     *(_claim(f"weights, {setting}", _weighted(FRESH, setting), (_weighted(OLD, setting),)) for setting in _BOTH),
@@ -135,9 +187,18 @@ CLAIMS: tuple[Claim, ...] = (
         (*_weighted(FRESH, _NON_IID, ["random"]), _more_under("random", "proposed", FRESH, _NON_IID)),
         ((*_weighted(OLD, _NON_IID, ["random"]), _more_under("random", "proposed", OLD, _NON_IID)),),
     ),
+    _claim("weights, significantly", *_significantly()),
     _claim("design, data", (Check("weights", _designed(_NON_IID), _designed(_IID)),)),
     _claim("fast and smooth", _fast_and_smooth(_gamma("proposed", FRESH), _gamma("random", 1.0))),
     _claim("fresh, fast and smooth", _fast_and_smooth(_gamma("random", FRESH), _gamma("random", 1.0))),
+    _claim(
+        "regularisation",
+        _pairs(
+            "regularisation",
+            [(f"{each}, $\\lambda$=0.02", f"{each}, $\\lambda$=0") for each in _SCHEDULES],
+            (_NON_IID,),
+        ),
+    ),
     _claim(
         "old, slow labels",
         _weighted(OLD, _SLOW, ["random"], "slow_labels"),
@@ -155,5 +216,35 @@ OBSERVATIONS: tuple[Claim, ...] = (
     ),
     _observation(
         "slow labels, schedule", _all("slow_labels", _gamma("proposed", 1.0), [_gamma("random", 1.0)], (_SLOW,))
+    ),
+    *(
+        _observation(
+            f"gammas, {schedule}",
+            _pairs(f"gammas_{schedule}", [(f"$\\gamma$={each:g}", "$\\gamma$=1") for each in _GAMMAS], _BOTH),
+        )
+        for schedule in _SCHEDULES
+    ),
+    _observation("no minimum", _all("frameworks_no_minimum", "periodic, random", _FRAMEWORKS, _BOTH)),
+    _observation("no minimum, proposed", _all("frameworks_no_minimum", "periodic, proposed", _FRAMEWORKS, _BOTH)),
+    _observation("FedBuff", _all("frameworks_more", "periodic, random", ["FedBuff of 8"], _BOTH)),
+    _observation("schedule under FedAvg", _all("frameworks_more", "FedAvg, proposed", ["FedAvg"], (_IID,))),
+    _observation("unequal data, i.i.d.", _all("unequal", "proposed", ["random"], (_IID,))),
+    _observation(
+        "regularisation, i.i.d.",
+        _pairs(
+            "regularisation", [(f"{each}, $\\lambda$=0.02", f"{each}, $\\lambda$=0") for each in _SCHEDULES], (_IID,)
+        ),
+    ),
+    _observation(
+        "inversion", _pairs("inversion", [("proposed", "random"), ("proposed", "BC"), ("BC", "random")], _BOTH)
+    ),
+    _observation(
+        "inversion against fading",
+        tuple(
+            Check(
+                "inversion", _gain("proposed", "random", setting), _gain("proposed, fading", "random, fading", setting)
+            )
+            for setting in _BOTH
+        ),
     ),
 )
