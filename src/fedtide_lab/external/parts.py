@@ -1,18 +1,20 @@
-"""Data, splits and models that other people's experiments use and fedtide does not bring along.
+"""Data, splits, models and training that other people's experiments use and fedtide does not have.
 
 Each follows what a published experiment does, so that what differs on docs/external.md is short.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fedtide import Dataset, Samples, arg, stream
-from fedtide.data.mnist import mnist
-from fedtide.learning.model import Dropout, Linear, Model, ReLU
-from fedtide.types import Ints, Rng
+from fedtide import Dataset, Job, Samples, arg, stream
+from fedtide.data import load
+from fedtide.learning import Dropout, Linear, Model, ReLU, Score, Task
+from fedtide.types import Ints, Rng, Vector
 
 _FEWEST = 10  # samples of a client, below which a Dirichlet split is drawn again
 _Draw = Annotated[int | None, arg("seed of the split in place of the run's own, for NumPy's default_rng")]
@@ -20,12 +22,18 @@ _Draw = Annotated[int | None, arg("seed of the split in place of the run's own, 
 
 def mnist_in_01() -> Dataset:
     """MNIST with pixels from 0 to 1, not normalised."""
-    found = mnist()
+    found = load("mnist")
     train, test = (
         Samples(part.images * np.float32(0.3081) + np.float32(0.1307), part.labels)
         for part in (found.train, found.test)
     )
     return found._replace(train=train, test=test)
+
+
+def cifar10_in_01() -> Dataset:
+    """CIFAR-10 with pixels from 0 to 1, not normalised."""
+    found, values = load("cifar10"), np.tile(np.arange(256) / 255, (3, 1)).astype(np.float32)
+    return found._replace(train=found.train._replace(values=values), test=found.test._replace(values=values))
 
 
 # ---- Splits
@@ -122,45 +130,62 @@ def mlp_of_probabilities(hidden: Annotated[int, arg("hidden units", ge=1)] = 64)
     import torch
     from torch import nn
 
-    class Probabilities(nn.Sequential):
+    class Probabilities(nn.Sequential):  # type: ignore[misc]  # PyTorch's classes have no types here
         def forward(self, images: Any) -> Any:
             p = torch.softmax(super().forward(images.flatten(1)), 1)
             if not self.training:
                 return p
-            rest = torch.log(30 - torch.exp(p).sum(1, keepdim=True))  # the sum is at most 9 + e, so the rest is positive
+            rest = torch.log(
+                30 - torch.exp(p).sum(1, keepdim=True)
+            )  # the sum is at most 9 + e, so the rest is positive
             return torch.cat([p, rest], 1)
 
     return Probabilities(nn.Linear(784, hidden), nn.Dropout(), nn.ReLU(), nn.Linear(hidden, 10))
 
 
-def augmented_lenet() -> Any:
-    """LeNet as in NIID-Bench for CIFAR-10, pixels from 0 to 1; trained on random crops (4 pixels of reflected border) and flips.
+# ---- Training
 
-    For learning.trainer=torch.
+
+class Augmented:
+    """Trains on random crops (4 pixels of reflected border) and flips, drawn anew for every pass over the samples.
+
+    E passes are one pass over E such copies of the samples, all of them in one shuffle.
     """
-    import torch
-    from torch import nn
 
-    from fedtide.data.cifar import MEAN, STD
+    takes_work = True
 
-    class Augmented(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            first = (nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2))
-            dense = (nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10))
-            self.layers = nn.Sequential(*first, nn.Flatten(), *dense)
+    def __init__(
+        self, task: Task, inner: Annotated[Any, arg("the trainer of the copies", part="trainer")] = "native"
+    ) -> None:
+        self._task, self._inner = task, inner
 
-        def forward(self, images: Any) -> Any:
-            mean, std = (torch.tensor(each, device=images.device).view(3, 1, 1) for each in (MEAN, STD))
-            images = images * std + mean
-            return self.layers(self.moved(images) if self.training else images)
+    def initial_model(self, seed: int) -> Vector:
+        """Return the inner trainer's."""
+        return np.asarray(self._inner.initial_model(seed))
 
-        def moved(self, images: Any) -> Any:
-            padded, count = nn.functional.pad(images, (4, 4, 4, 4), mode="reflect"), len(images)
-            place = torch.arange(32)
-            down, right = torch.randint(9, (2, count, 1))
-            columns = torch.where(torch.rand(count, 1) < 0.5, right + place, right + 31 - place)
-            rows = (down + place)[:, None, :, None]
-            return padded[torch.arange(count).view(-1, 1, 1, 1), torch.arange(3).view(1, 3, 1, 1), rows, columns[:, None, None]]
+    def train(self, jobs: Sequence[Job]) -> Vector:
+        """Return the updates [r d], one job after the other: copies take memory."""
+        return np.concatenate([self._inner.train([self._copied(job)]) for job in jobs])
 
-    return Augmented()
+    def evaluate(self, model: Vector, samples: Samples) -> Score:
+        """Score the model on the images as they are."""
+        score: Score = self._inner.evaluate(model, samples)
+        return score
+
+    def _copied(self, job: Job) -> Job:
+        rng = stream(self._task.seed, "batches", job.device, job.version, 1)
+        work, held = job.work or self._task.work, job.samples.taken(job.indices)
+        copies = np.concatenate([_cropped(held.images, rng) for _ in range(work.epochs)])
+        samples = Samples(copies, np.tile(held.labels, work.epochs), held.values)
+        return job._replace(samples=samples, indices=np.arange(len(copies)), work=work._replace(epochs=1))
+
+
+def _cropped(images: npt.NDArray[Any], rng: Rng) -> npt.NDArray[Any]:
+    """Return a random crop of each image [n c h w] with a border of 4 reflected pixels, every other one flipped."""
+    padded = np.pad(images, ((0, 0), (0, 0), (4, 4), (4, 4)), "reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, images.shape[2:], axis=(2, 3))
+    down, right = rng.integers(9, size=(2, len(images)))
+    cut = windows[np.arange(len(images)), :, down, right]
+    flipped = rng.random(len(images)) < 0.5
+    cut[flipped] = cut[flipped, :, :, ::-1]
+    return np.ascontiguousarray(cut)
