@@ -35,6 +35,7 @@ def external(
     """
     from fedtide.report import TableColumn
     from fedtide_lab.external import page
+    from fedtide_lab.external.queues import read_queues, store_queues
     from fedtide_lab.external.studies import CELLS, cell_study
 
     wanted = chosen_worlds(names, CELLS, "experiment")
@@ -43,6 +44,9 @@ def external(
     if not draw_only:
         parts = [cell_study(cell, range(seeds) if seeds else None) for cell in wanted]
         failures = do_study_runs(page.EXTERNAL, parts, kept, **work)
+        if not read_queues(store):
+            say("counting arrivals of asynchronous servers: a minute or two")
+            store_queues(store)
     runs = page.external_runs(kept)
     page.write_external_page(to / "external.md", runs, store)
     say(f"written: {to / 'external.md'}")

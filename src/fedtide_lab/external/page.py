@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide.studies import CONFIDENCE, RunResult, Store, half_width, pair_paths_summary
+from fedtide_lab.external.queues import queues_values
 from fedtide_lab.external.studies import CELLS, TABLES, Cell, Published, cell_study
 from fedtide_lab.paper.figures import stored_runs
 from fedtide_lab.prose import fill_prose, packaged_prose, prose_findings, prose_table, write_prose_page
@@ -90,14 +91,14 @@ def external_rows(numbers: Sequence[Beside]) -> list[dict[str, Any]]:
 
 
 def write_external_page(page: Path, runs: Mapping[str, Sequence[RunResult]], store: Path) -> None:
-    """Write the page. store: the folder of the results, with clocks.json and findings.md if there are any."""
+    """Write the page. store: the folder of the results, with queues.csv and findings.md if there are any."""
     numbers = external_numbers(runs)
     values: dict[str, Any] = {
         f"table {table.name}": _table([each for each in numbers if each.cell in table.cells]) for table in TABLES
     }
     counts = {cell.name: len(runs[cell.name]) for cell in CELLS}
     short = [f"{cell.title} ({counts[cell.name]} of {cell.seeds})" for cell in CELLS if counts[cell.name] < cell.seeds]
-    values |= external_values(numbers)
+    values |= external_values(numbers) | queues_values(store)
     values |= {
         "missing": f"**Runs are missing**, seeds so far: {'; '.join(short)}." if short else "",
         "paths": pair_paths_summary(run for each in runs.values() for run in each) if any(counts.values()) else "",
