@@ -6,6 +6,8 @@ PYTHONPATH=build/peers/flgo/lib/python3.11/site-packages (or appfl) brings one o
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +22,7 @@ from fedtide.aggregate.robust import Krum, Median, TrimmedMean
 
 SHAPES = ((3, 2), (5,))  # of a model's parameters
 ROUNDS, R, D = 4, 7, 11
-CLOSE = {"rtol": 2e-6, "atol": 2e-6}
+CLOSE: Any = {"rtol": 2e-6, "atol": 2e-6}
 
 
 def parted(vector: Any) -> list[Any]:
@@ -154,7 +156,7 @@ def flgo_model(vector: Any) -> Any:
     """Return a model of FLGo with these parameters."""
     torch, fmodule = pytest.importorskip("torch"), pytest.importorskip("flgo.utils.fmodule")
 
-    class Small(fmodule.FModule):  # type: ignore[misc]
+    class Small(fmodule.FModule):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
             for name, part in zip("ab", parted(np.zeros(D, np.float32)), strict=True):
@@ -233,3 +235,89 @@ def test_flgos_fedbuff_answers_the_same(drawn: Any) -> None:
     who = cohort(np.full(R, 1 / R), drawn.ages)
     model, _ = stepped(BufferedMean(server_rate=0.7), None, drawn.model, starts, drawn.updates[0], who)
     np.testing.assert_allclose(model, flgo_flat(server.model), **CLOSE)
+
+
+# ---- APPFL
+
+
+def appfl(name: str, drawn: Any, **settings: Any) -> Any:
+    """Return an aggregator of APPFL that holds the model, at its 20th step."""
+    if importlib.util.find_spec("appfl") is None:
+        pytest.skip("APPFL is not installed")
+    import torch
+
+    for operator in ("nms", "qnms"):  # torchvision's wheel is built for CUDA, see benchmarks/peers/appfl_job.py
+        with contextlib.suppress(RuntimeError):
+            torch.library.define(f"torchvision::{operator}", "(Tensor dets, Tensor scores, float threshold) -> Tensor")
+    from appfl.algorithm import aggregator
+    from omegaconf import DictConfig
+
+    made = getattr(aggregator, name)(aggregator_configs=DictConfig({"optimize_memory": False, **settings}))
+    made.global_state, made.global_step = appfl_state(drawn.model), 20
+    return made
+
+
+def appfl_state(vector: Any) -> dict[str, Any]:
+    import torch
+
+    return {name: torch.from_numpy(part) for name, part in zip("ab", parted(vector), strict=True)}
+
+
+def appfl_flat(state: Any) -> Any:
+    return flat([state[name].numpy() for name in "ab"])
+
+
+STALENESS = {  # APPFL's function, its arguments, ours
+    "constant": ({}, Mix(mixing=0.6)),
+    "polynomial": ({"a": 0.5}, Mix(mixing=0.6, staleness=0.5)),
+    "hinge": ({"a": 10.0, "b": 6.0}, MixHinge(mixing=0.6, slope=10, window=6)),
+}
+
+
+@pytest.mark.parametrize("name", STALENESS)
+def test_appfls_fedasync_answers_the_same(name: str, drawn: Any) -> None:
+    given, part = STALENESS[name]
+    theirs = appfl("FedAsyncAggregator", drawn, alpha=0.6, staleness_fn=name, staleness_fn_kwargs=given)
+    _, sent = stale(drawn)
+    for k in range(R):
+        theirs.client_step[k] = theirs.global_step - int(drawn.ages[k])
+        theirs.aggregate(k, appfl_state(sent[k]))
+    np.testing.assert_allclose(arriving(part, drawn), appfl_flat(theirs.global_state), **CLOSE)
+
+
+def test_appfls_fedbuff_answers_the_same_if_it_gets_updates(drawn: Any) -> None:
+    """Sent models, APPFL adds how they differ from the server's model of now, not from the one that a client began with."""
+    given = {"K": R, "num_clients": R, "alpha": 0.7, "staleness_fn": "polynomial", "staleness_fn_kwargs": {"a": 0.5}}
+    starts, sent = stale(drawn)
+    who = cohort(np.full(R, 1 / R), drawn.ages)
+    ours_then, _ = stepped(BufferedMean(server_rate=0.7), None, drawn.model, starts, drawn.updates[0], who)
+    for gradient_based, vectors in ((True, -drawn.updates[0]), (False, sent)):
+        theirs = appfl("FedBuffAggregator", drawn, gradient_based=gradient_based, **given)
+        for k in range(R):
+            theirs.client_step[k] = 20 - int(drawn.ages[k])
+            theirs.aggregate(k, appfl_state(vectors[k]))
+        same = np.allclose(ours_then, appfl_flat(theirs.global_state), **CLOSE)
+        assert same == gradient_based
+
+
+SERVERS = {  # APPFL's aggregator, its settings, ours
+    "FedAvgAggregator": ({}, AverageModels()),
+    "FedAvgMAggregator": ({}, ServerMomentum(momentum=0.9)),
+    "FedAdamAggregator": ({}, ServerAdam(rate=0.05)),
+    "FedYogiAggregator": ({}, ServerYogi(rate=0.05)),
+}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_appfls_servers_answer_the_same(name: str, drawn: Any) -> None:
+    """Their square begins with tau^2, as in the paper."""
+    given, part = SERVERS[name]
+    adaptive = {"server_learning_rate": 0.05, "server_adapt_param": 1e-3}
+    betas = {"server_momentum_param_1": 0.9, "server_momentum_param_2": 0.99}
+    theirs, found = appfl(name, drawn, **adaptive, **betas, **given), []
+    drawn.samples = np.full(R, 10)
+    for updates in drawn.updates:
+        model = appfl_flat(theirs.global_state)
+        theirs.aggregate({k: appfl_state(model + update) for k, update in enumerate(updates)})
+        found.append(appfl_flat(theirs.global_state).copy())
+    np.testing.assert_allclose(ours(part, drawn), found, **CLOSE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from fedtide_lab.prose import fill_prose, packaged_prose, prose_findings, prose_
 EXTERNAL = "external"
 _MOST_SEEDS = 20  # seeds that are looked for
 _NO_RUNS = "no runs yet"
+_SAME = ("same device", "same time", "same staleness")  # of what clocks.json counts
 
 
 class Beside(NamedTuple):
@@ -91,14 +93,14 @@ def external_rows(numbers: Sequence[Beside]) -> list[dict[str, Any]]:
 
 
 def write_external_page(page: Path, runs: Mapping[str, Sequence[RunResult]], store: Path) -> None:
-    """Write the page. store: the folder of the results, with queues.csv and findings.md if there are any."""
+    """Write the page. store: the folder of the results, with queues.csv, clocks.json and findings.md if there are any."""
     numbers = external_numbers(runs)
     values: dict[str, Any] = {
         f"table {table.name}": _table([each for each in numbers if each.cell in table.cells]) for table in TABLES
     }
     counts = {cell.name: len(runs[cell.name]) for cell in CELLS}
     short = [f"{cell.title} ({counts[cell.name]} of {cell.seeds})" for cell in CELLS if counts[cell.name] < cell.seeds]
-    values |= external_values(numbers) | queues_values(store)
+    values |= external_values(numbers) | queues_values(store) | clocks_values(store)
     values |= {
         "missing": f"**Runs are missing**, seeds so far: {'; '.join(short)}." if short else "",
         "paths": pair_paths_summary(run for each in runs.values() for run in each) if any(counts.values()) else "",
@@ -119,6 +121,32 @@ def external_values(numbers: Sequence[Beside]) -> dict[str, Any]:
         "numbers": len(numbers),
         "within": verdicts.count("yes"),
         "compared": len(verdicts) - verdicts.count(""),
+    }
+
+
+def clocks_values(store: Path) -> dict[str, Any]:
+    """Return what the page names of other frameworks' clocks, from what benchmarks/peers/clocks.py stored."""
+    file = store / "clocks.json"
+    found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"durations": [], "clocks": {}}
+    rows = [
+        [
+            f"{each['title']} {each['version']}",
+            *(
+                [f"not compared: {each['failed']}", "", "", ""]
+                if "failed" in each
+                else [str(each[name]) for name in ("arrivals", *_SAME)]
+            ),
+        ]
+        for each in found["clocks"].values()
+    ]
+    table = prose_table(["clock", "arrivals", *_SAME], rows)
+    return {
+        "clocks": table if rows else "(Not compared yet.)",
+        "clock durations": ", ".join(map(str, found["durations"])),
+        "clocks that agree": sum(
+            "failed" not in each and all(each[name] == each["arrivals"] for name in _SAME)
+            for each in found["clocks"].values()
+        ),
     }
 
 
