@@ -49,15 +49,16 @@ class Client:
         return self._model, {"current_local_steps": 1}
 
 
+LEAN = {"optimize_memory": False}  # as in appfl_job.py: it collects garbage at every arrival
 SETTINGS = {
     "model_configs": {"model_path": str(HERE / "network.py"), "model_name": "CNN"},
-    "server_configs": {},
+    "server_configs": LEAN,
     "algorithm_configs": {
         "num_global_epochs": asked["arrivals"],
         "scheduler": "AsyncScheduler",
-        "scheduler_kwargs": {"num_clients": len(durations)},
+        "scheduler_kwargs": {"num_clients": len(durations), **LEAN},
         "aggregator": "FedAsyncAggregator",
-        "aggregator_kwargs": {"num_clients": 1},
+        "aggregator_kwargs": {"num_clients": 1, **LEAN},
         "device": "cpu",
     },
     "log_configs": {"logging_output_dirname": "logs"},

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedtide.studies import CONFIDENCE, RunResult, Store, half_width, pair_paths_summary
 from fedtide_lab.external.queues import queues_values
-from fedtide_lab.external.studies import CELLS, TABLES, Cell, Published, cell_study
+from fedtide_lab.external.studies import CELLS, DISPUTED, TABLES, Cell, Published, cell_study
 from fedtide_lab.paper.figures import stored_runs
 from fedtide_lab.prose import fill_prose, packaged_prose, prose_findings, prose_table, write_prose_page
 
@@ -20,6 +20,15 @@ EXTERNAL = "external"
 _MOST_SEEDS = 20  # seeds that are looked for
 _NO_RUNS = "no runs yet"
 _SAME = ("same device", "same time", "same staleness")  # of what clocks.json counts
+
+
+_NO_SIDE = "Our runs do not say yet."
+_SIDES = {  # whether ours agree with Flower's, and with NIID-Bench's
+    (True, True): "Our runs agree with both.",
+    (True, False): "Our runs agree with Flower's number and not with NIID-Bench's.",
+    (False, True): "Our runs agree with NIID-Bench's number and not with Flower's.",
+    (False, False): "Our runs agree with neither.",
+}
 
 
 class Beside(NamedTuple):
@@ -117,7 +126,9 @@ def external_values(numbers: Sequence[Beside]) -> dict[str, Any]:
         name = f"{each.cell.name} {each.published.round}"
         told |= {f"{name} mean": each.mean, f"{name} theirs": each.published.accuracy, f"{name} within": each.verdict}
     verdicts = [each.verdict for each in numbers]
+    flower, bench = ({each.cell.name: each.verdict for each in numbers}.get(name, "") for name in DISPUTED)
     return told | {
+        "side": _SIDES[flower == "yes", bench == "yes"] if flower and bench else _NO_SIDE,
         "numbers": len(numbers),
         "within": verdicts.count("yes"),
         "compared": len(verdicts) - verdicts.count(""),
