@@ -35,13 +35,14 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file tests/mypy.ini tests
 
-# The README, every figure of it and of docs, and the pages docs/paper.md, worlds.md, skies.md, oracle.md and league.md, from stored results: minutes,
-# nothing is run. The essay is build/essay.html, which is not committed. The picture of the explorer needs two short runs and a Chromium: python benchmarks/explorer.py.
+# The README, every figure of it and of docs, and the pages docs/paper.md, worlds.md, skies.md, oracle.md, external.md and league.md, from stored results:
+# minutes, nothing is run. The essay is build/essay.html, which is not committed. The picture of the explorer needs two short runs and a Chromium: python benchmarks/explorer.py.
 figures: $(VENV)/.core
 	$(BIN)/fedtide paper --draw-only
 	$(BIN)/fedtide worlds --draw-only
 	$(BIN)/fedtide skies --draw-only
 	$(BIN)/fedtide oracle --draw-only
+	$(BIN)/fedtide external --draw-only
 	$(BIN)/fedtide league --draw-only
 	$(BIN)/fedtide essay
 	$(BIN)/fedtide study plot examples/study.yaml --store results/paper --out docs/figures/readme-schedulers

@@ -105,7 +105,7 @@ def test_a_figure_replaces_nothing_but_a_figure(tmp_path: Path) -> None:
         assert len(save_figure(Figure(), tmp_path / "mine")) == len(save_figure(Figure(), tmp_path / "mine")) == 3
 
 
-@pytest.mark.parametrize("name", ["paper", "worlds", "skies", "league", "oracle"])
+@pytest.mark.parametrize("name", ["paper", "worlds", "skies", "league", "oracle", "external"])
 def test_a_page_of_results_replaces_nothing_but_itself(name: str, tmp_path: Path) -> None:
     """The pages in the repository are recognised; a user's notes of the same name are kept."""
     kind = rf"# .*fedtide {name}".encode()

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from fedtide.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedtide.learning.trainer import Score, batches
+    from fedtide.learning.model import Dropout, Linear, Model, ReLU
+    from fedtide.learning.trainer import Score, Task, batches
     from fedtide.types import LocalWork
 
-__all__ = ["LocalWork", "Score", "batches"]
+__all__ = ["Dropout", "Linear", "LocalWork", "Model", "ReLU", "Score", "Task", "batches"]
 
-__getattr__ = lazy_names(__name__, trainer="LocalWork Score batches")
+__getattr__ = lazy_names(__name__, trainer="LocalWork Score Task batches", model="Dropout Linear Model ReLU")
