@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.errors import FedtideError
-from fedtide.types import Floats
 
 FEWEST_MODERATED = 5  # differences; fewer say too little of how their variances differ
 SHARED = 0.25  # correlation of the sample variances of two differences from one reference
@@ -69,10 +68,11 @@ def _trigamma_inverse(value: float) -> float:
     """Return y with trigamma(y) = value, by Newton's method on 1 / trigamma, which is nearly linear."""
     from scipy.special import polygamma
 
-    y: Floats | float = 0.5 + 1 / value
+    y = 0.5 + 1 / value
     for _ in range(50):
-        at = polygamma(1, y)
-        y, before = y + at * (1 - at / value) / polygamma(2, y), y
-        if abs(y - before) <= 1e-10 * y:
+        at = float(polygamma(1, y))
+        step = at * (1 - at / value) / float(polygamma(2, y))
+        y += step
+        if abs(step) <= 1e-10 * y:
             break
-    return float(y)
+    return y
