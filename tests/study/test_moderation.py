@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
+from fedtide.cli.main import app
 from fedtide.errors import FedtideError
 from fedtide.studies.metrics import mean_accuracy
 from fedtide.studies.moderation import SHARED, VariancePrior, variance_prior
@@ -186,3 +190,18 @@ def test_few_differences_are_refused(variants: int) -> None:
         FedtideError, match=rf"^moderated intervals need 5 differences .* there are {variants - 1}: leave"
     ):
         made.table(moderate=True)
+
+
+def test_the_command_says_which_intervals_are_moderated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = some_study(diverged=True)
+    monkeypatch.setattr("fedtide.cli.study._finished", lambda *_: (made.study, made.results))
+    (tmp_path / "s.yaml").touch()
+    for command, moderated in ((["show"], True), (["table"], True), (["show"], False)):
+        words = ["study", *command, str(tmp_path / "s.yaml"), *(["--moderate"] if moderated else [])]
+        text = " ".join(CliRunner().invoke(app, words).output.split())
+        said = (
+            "Intervals are moderated: each variance is estimated with the help of all others, except those of v7, which"
+        )
+        assert (said in text) == moderated
+    told = CliRunner().invoke(app, ["study", "show", str(tmp_path / "s.yaml"), "--moderate", "--json"]).stdout
+    assert json.loads(told) == table_rows(made.study, made.results, "mean_accuracy", moderate=True)
