@@ -74,6 +74,11 @@ def ratio(x: Any, y: Any) -> tuple[float, float, float]:
     return tuple(float(2 / (1 + each)) for each in (q, q * bound, q / bound))  # type: ignore[return-value]
 
 
+def complete(done: dict[tuple[str, str, int], float], *arms: str) -> list[int]:
+    """Return the seeds with all runs of these arms."""
+    return [seed for seed in SEEDS if all((arm, option, seed) in done for arm in arms for option in OPTIONS)]
+
+
 def pooled(values: dict[str, Any], seeds: Any) -> float:
     """Return the ratio of the sums over all pairs, on these seeds."""
     x, others = values[REFERENCE][seeds], [values[arm][seeds] for arm in ARMS if arm != REFERENCE]
@@ -83,15 +88,15 @@ def pooled(values: dict[str, Any], seeds: Any) -> float:
 def table() -> str:
     """Return the table."""
     done = stored()
-    runs = {option: {arm: np.array([done[arm, option, seed] for seed in SEEDS]) for arm in ARMS} for option in OPTIONS}
-    text = ["| pair | difference | spread of it | ratio | difference, shared | spread, shared | ratio, shared |"]
-    text += ["| --- |" + " ---: |" * 6]
-    for arm in ARMS:
-        if arm == REFERENCE:
-            continue
-        cells = [f"{arm} − {REFERENCE}"]
-        for values in runs.values():
-            x, y = values[arm], values[REFERENCE]
+    text = [
+        "| pair | seeds | difference | spread of it | ratio | difference, shared | spread, shared | ratio, shared |"
+    ]
+    text += ["| --- |" + " ---: |" * 7]
+    for arm in [each for each in ARMS if each != REFERENCE]:
+        seeds = complete(done, arm, REFERENCE)
+        cells = [f"{arm} − {REFERENCE}", str(len(seeds))]
+        for option in OPTIONS:
+            x, y = (np.array([done[each, option, seed] for seed in seeds]) for each in (arm, REFERENCE))
             found, low, high = ratio(x, y)
             cells += [
                 f"{np.mean(x - y):+.4f}",
@@ -99,10 +104,12 @@ def table() -> str:
                 f"{found:.2f} ({low:.2f} to {high:.2f})",
             ]
         text.append("| " + " | ".join(cells) + " |")
-    resampled = np.random.default_rng(0).integers(len(SEEDS), size=(RESAMPLES, len(SEEDS)))
-    both = [np.array([pooled(values, seeds) for seeds in resampled]) for values in runs.values()]
-    whole = [pooled(values, np.arange(len(SEEDS))) for values in runs.values()]
-    cells = ["all pairs"]
+    seeds = complete(done, *ARMS)
+    runs = [{arm: np.array([done[arm, option, seed] for seed in seeds]) for arm in ARMS} for option in OPTIONS]
+    resampled = np.random.default_rng(0).integers(len(seeds), size=(RESAMPLES, len(seeds)))
+    both = [np.array([pooled(values, chosen) for chosen in resampled if np.ptp(chosen)]) for values in runs]
+    whole = [pooled(values, np.arange(len(seeds))) for values in runs]
+    cells = ["all pairs", str(len(seeds))]
     for point, drawn in zip(whole, both, strict=True):
         low, high = np.quantile(drawn, [0.025, 0.975])
         cells += ["", "", f"{point:.2f} ({low:.2f} to {high:.2f})"]
