@@ -82,9 +82,12 @@ CASES: dict[str, dict[str, Any]] = {
     "learning.target_accuracy": {"learning": {"target_accuracy": 0.9}},
     "learning.patience": {"learning": {"patience": 50}, **KEEP},
     "learning.work=uniform_epochs": {"learning": {"work": "uniform_epochs"}, **KEEP},
+    "learning.seed_by=job": {"learning": {"seed_by": "job"}, "radio": {"coherence_time": 0.4}, **KEEP},
+    "learning.seed_by=job, later": {"learning": {"seed_by": "job"}, "timeline": {"uploads": "later"}},
+    "learning.seed_by=job, planned": {"learning": {"seed_by": "job"}},
     "learning.evaluate_every": {"learning": {"evaluate_every": 0.7}, **KEEP},
 }
-PLAIN = ("timeline.name=sampled_staleness", "learning.target_accuracy")
+PLAIN = ("timeline.name=sampled_staleness", "learning.target_accuracy", "learning.seed_by=job, planned")
 
 
 def stop_after(index: int) -> Any:
@@ -125,7 +128,7 @@ def test_every_new_key_has_a_case() -> None:
     new = [
         *("fleet.unpicked", "fleet.interrupt", "fleet.absent", "fleet.concurrency", "fleet.release", "fleet.selector"),
         *("fleet.battery_joules", "timeline.uploads", "timeline.overrun", "radio.retransmission", "radio.num_blocks"),
-        *("learning.target_accuracy", "learning.patience", "learning.work"),
+        *("learning.target_accuracy", "learning.patience", "learning.work", "learning.seed_by"),
     ]
     assert set(new) <= set(all_keys())
     assert set(new) <= {case.partition("=")[0] for case in CASES}

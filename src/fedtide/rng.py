@@ -14,10 +14,10 @@ import numpy as np
 PURPOSES: Final[dict[str, int]] = {
     "duration": 1,  # T_k
     "partition": 2,  # which samples a device holds
-    "fading": 3,  # h_k(t); index: tick
+    "fading": 3,  # h_k(t); index: tick, or coherence block
     "schedule": 4,  # random choices of a scheduler; index: tick
-    "batches": 5,  # order of the samples; index: device, version
-    "dropout": 6,  # index: device, version
+    "batches": 5,  # order of the samples; index: device, version or job
+    "dropout": 6,  # index: device, version or job
     "compress": 7,  # sparsification and quantisation; index: device, tick
     "initial_model": 8,
     "synthetic": 9,

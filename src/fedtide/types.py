@@ -281,7 +281,7 @@ class Job(NamedTuple):
     """One local training: everything it depends on."""
 
     device: int  # device number
-    version: int  # version of the model it starts from; with the device, the address of its random draws
+    version: int  # version of the model it starts from
     start: Vector  # the model it starts from [d]
     learning_rate: float  # learning rate of this job
     samples: Samples  # a table of samples
@@ -291,6 +291,14 @@ class Job(NamedTuple):
     work: LocalWork | None = (
         None  # epochs or steps, batch size and proximal weight of this job; None: as in the trainer's task
     )
+    number: int | None = (
+        None  # 1, 2, ... of the device's trainings, if learning.seed_by=job; None: its version seeds it
+    )
+
+    @property
+    def address(self) -> tuple[int, int]:
+        """Return device and version, or device and number: the address of its random draws."""
+        return int(self.device), int(self.version if self.number is None else self.number)
 
 
 @documented

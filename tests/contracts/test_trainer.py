@@ -193,6 +193,7 @@ def test_inputs_are_left_alone(name: str) -> None:
         lambda job: job._replace(start=job.start + np.float32(0.1)),
         lambda job: job._replace(device=job.device + 1),
         lambda job: job._replace(version=job.version + 1),
+        lambda job: job._replace(number=job.version + 1),
         lambda job: job._replace(learning_rate=2 * job.learning_rate),
         lambda job: job._replace(indices=PARTITION[1]),
         lambda job: job._replace(work=WORK._replace(epochs=2)),
@@ -200,12 +201,31 @@ def test_inputs_are_left_alone(name: str) -> None:
         lambda job: job._replace(samples=Samples(-job.samples.images, job.samples.labels)),
         lambda job: job._replace(samples=Samples(job.samples.images, 2 - job.samples.labels)),
     ],
-    ids=["start", "device", "version", "learning_rate", "indices", "epochs", "batch_size", "images", "labels"],
+    ids=[
+        "start",
+        "device",
+        "version",
+        "number",
+        "learning_rate",
+        "indices",
+        "epochs",
+        "batch_size",
+        "images",
+        "labels",
+    ],
 )
 def test_every_part_of_a_job_counts(name: str, change: Any) -> None:
     trainer = make(name, "softmax")
     job = some_jobs(trainer)[0]
     assert not np.array_equal(trainer.train([job]), trainer.train([change(job)]))
+
+
+@trainers
+def test_the_number_of_a_job_seeds_it_in_place_of_its_version(name: str) -> None:
+    trainer = make(name)  # with dropout
+    job = some_jobs(trainer)[0]
+    found = trainer.train([job._replace(version=9, number=job.version)])
+    assert np.array_equal(found, trainer.train([job]))
 
 
 @trainers
@@ -224,6 +244,7 @@ def test_every_part_of_a_task_counts(name: str) -> None:
         ({"start": np.zeros(5, np.float32)}, "start is"),
         ({"device": -1}, "device=-1"),
         ({"version": 1.5}, "version=1.5"),
+        ({"number": -2}, "number=-2"),
         ({"learning_rate": math.nan}, "learning rate nan"),
         ({"indices": np.array([60])}, "there are 60 samples"),
         ({"indices": np.empty(0, np.int64)}, "at least one sample"),

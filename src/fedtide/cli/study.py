@@ -26,6 +26,9 @@ _against_option = click.option(
     "--against",
     help="Reference: one variant for all, or part of a label (scheduler=random, a name, a value), all else being equal.",
 )
+_moderate_option = click.option(
+    "--moderate", is_flag=True, help="Estimate each variance with the help of all: shorter intervals from few seeds."
+)
 metric_option = click.option(
     "--metric",
     "-m",
@@ -154,8 +157,11 @@ def study_run(file: Path, store: Path, **work: Any) -> None:
 @metric_option
 @_against_option
 @margin_option
+@_moderate_option
 @options.as_json
-def study_show(file: Path, store: Path, metric: str, against: str | None, margin: float | None, as_json: bool) -> None:
+def study_show(
+    file: Path, store: Path, metric: str, against: str | None, margin: float | None, moderate: bool, as_json: bool
+) -> None:
     """Show the mean of every variant and its paired difference from a reference, with intervals.
 
     The reference has the first value on the first axis (or is the first variant), all else being equal. --against chooses another.
@@ -164,9 +170,9 @@ def study_show(file: Path, store: Path, metric: str, against: str | None, margin
 
     made, results = _finished(file, store)
     if as_json:
-        print_json(table_rows(made, results, metric, against, margin))
+        print_json(table_rows(made, results, metric, against, margin, moderate))
     else:
-        _print_table(made, results, metric, against, margin)
+        _print_table(made, results, metric, against, margin, moderate)
 
 
 @study.command("table")
@@ -175,8 +181,11 @@ def study_show(file: Path, store: Path, metric: str, against: str | None, margin
 @metric_option
 @_against_option
 @margin_option
+@_moderate_option
 @click.option("--latex", is_flag=True, help="Print LaTeX (booktabs) for a paper.")
-def study_table(file: Path, store: Path, metric: str, against: str | None, margin: float | None, latex: bool) -> None:
+def study_table(
+    file: Path, store: Path, metric: str, against: str | None, margin: float | None, moderate: bool, latex: bool
+) -> None:
     """Print the table of `study show` as text or LaTeX.
 
     fedtide study table study.yaml --latex > table.tex
@@ -185,9 +194,9 @@ def study_table(file: Path, store: Path, metric: str, against: str | None, margi
 
     made, results = _finished(file, store)
     if latex:
-        print_text(latex_table(made, table_rows(made, results, metric, against, margin), metric))
+        print_text(latex_table(made, table_rows(made, results, metric, against, margin, moderate), metric))
     else:
-        _print_table(made, results, metric, against, margin)
+        _print_table(made, results, metric, against, margin, moderate)
 
 
 @study.command("plot")
@@ -249,13 +258,18 @@ def study_paths(store: Path, as_json: bool) -> None:
 
 
 def _print_table(
-    study: Study, results: SeedResults, metric: str, against: str | None = None, margin: float | None = None
+    study: Study,
+    results: SeedResults,
+    metric: str,
+    against: str | None = None,
+    margin: float | None = None,
+    moderate: bool = False,
 ) -> None:
     from fedtide.report.terminal import TableColumn
     from fedtide.studies.statistics import WHY, unknown_pairs_note
     from fedtide.studies.table import table_row_cells, table_rows
 
-    rows = table_rows(study, results, metric, against, margin)
+    rows = table_rows(study, results, metric, against, margin, moderate)
     other = next((row["against_part"] for row in rows if row["against_part"]), "another")
     columns = [
         TableColumn("variant", wraps=True),
@@ -276,6 +290,11 @@ def _print_table(
     why = f"{WHY} `fedtide study run --isa-strict`, or --isa-redo, makes pairs on one." if mixed else ""
     counts = dict.fromkeys(row["counts_note"] for row in rows)
     unknown = unknown_pairs_note(result for runs in results.values() for result in runs.values())
-    for line in (why, unknown, *counts):
+    plain = [row["variant"] for row in rows if row.get("moderated") is False]
+    kept = f", except those of {', '.join(plain)}, which hold outliers" if plain else ""
+    moderated = (
+        f"Intervals are moderated: each variance is estimated with the help of all others{kept}." if moderate else ""
+    )
+    for line in (why, unknown, *counts, moderated):
         if line:
             out.print(f"[dim]{escape(line)}[/]", highlight=False)

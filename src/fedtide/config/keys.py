@@ -145,6 +145,9 @@ class Radio(_Group):
     snr_db: Decibels = Field(13.0, description="average received SNR, in dB")
     large_scale: OneOrSeveral = Field(1.0, description="beta_k: one number, or one per device")
     channel: Part = _part("rayleigh", "what the uplinks carry")
+    coherence_time: Positive | None = Field(
+        None, description="how long a link keeps its fading, in units of time; null: every aggregation draws anew"
+    )
     coverage: Part = _part("equal", "the average SNR of each device")
     csi: Part = _part("perfect", "what the server knows about the uplinks")
     modem: Part = _part("shannon", "how many bits a symbol carries")
@@ -193,6 +196,10 @@ class Learning(_Group):
     learning_rate: Positive = Field(0.01, description="alpha, initial learning rate")
     schedule: Part = _part("halved", "how the learning rate changes during a run; halved: at half-time")
     work: Part = _part("equal", "how much work each device does, if it differs between devices")
+    seed_by: Literal["version", "job"] = Field(
+        "version",
+        description="what seeds batches and dropout, with the device: its model version, or how many trainings it has done",
+    )
     proximal: NotNegative = Field(0.02, description="lambda, weight of the proximal term")
     dropout: bool = Field(True, description="keep the model's dropout layers")
     evaluate_every: NotNegative = Field(0.0, description="simulated time between evaluations; 0: every aggregation")

@@ -162,6 +162,7 @@ _ONLY_SIMULATED: tuple[tuple[str, Any, str], ...] = (
     ("fleet.battery_joules", None, "the server does not know what a node's battery holds"),
     ("learning.work", "equal", "nodes are told a model and a learning rate, and work as learning.local_epochs, local_steps and "
      "batch_size say"),
+    ("learning.seed_by", "version", "nodes are told a model version and not how many trainings they have done"),
 )  # fmt: skip
 
 

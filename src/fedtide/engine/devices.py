@@ -441,14 +441,18 @@ class Simulated:
         if not work_is_equal(own.part):
             columns, factors = own.of(device, job)
             work, rates = [*work_rows(columns, len(device))], rates if factors is None else rates * factors
+        numbers: list[int | None] = [None] * len(device)
+        if job is not None and self.system.experiment.learning.seed_by == "job":
+            numbers = job.tolist()
         return [
-            Job(k, version, model, rate, train_set, partition[k], work=each)
-            for k, version, model, rate, each in zip(
+            Job(k, version, model, rate, train_set, partition[k], work=each, number=number)
+            for k, version, model, rate, each, number in zip(
                 device.tolist(),
                 start.tolist(),
                 step_starts(self.system, state, device, start),
                 rates.tolist(),
                 work,
+                numbers,
                 strict=True,
             )
         ]

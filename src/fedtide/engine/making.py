@@ -173,7 +173,13 @@ def make_channel(experiment: Experiment, coverage: Coverage) -> Uplink:
     """Make what the uplinks carry and what the server knows of them."""
     channel: Uplink = make_system_part(experiment, "channel", run_coverage=coverage)
     csi, modem = make_system_part(experiment, "csi"), make_system_part(experiment, "modem")
-    made = Uplink(channel, csi, modem, experiment.radio.num_blocks, expected_interference(coverage))
+    radio = experiment.radio
+    if radio.coherence_time is not None and getattr(channel, "by_time", False):
+        raise FedtideError(
+            f"radio.coherence_time={radio.coherence_time:g}: radio.channel={radio.channel} goes by time and not by aggregation, so "
+            "that runs share it already; leave radio.coherence_time out, or choose another channel"
+        )
+    made = Uplink(channel, csi, modem, radio.num_blocks, expected_interference(coverage), radio.coherence_time)
     blocks = made(experiment.seed, 1, 0.0, np.arange(1)).signal if made.num_blocks > 1 else None
     if blocks is not None and np.ptp(blocks.snr) == 0:
         raise FedtideError(

@@ -127,10 +127,10 @@ def make_ticks(time: Pace, known: bool) -> Sequence[Tick]:
     """Return the ticks of the timeline: readiness never depends on the model. known: someone must be ready at some tick."""
     experiment, clock, made, label, uneven = time.experiment, time.clock, time.timeline, time.label, time.uneven
     wanted, count = experiment.timeline, experiment.fleet.num_devices
-    varies = work_varies(make_device_work(experiment).part)
+    numbered = work_varies(make_device_work(experiment).part) or experiment.learning.seed_by == "job"
 
     def play() -> Iterable[Tick]:
-        return numbered_jobs(played(), count) if varies else played()
+        return numbered_jobs(played(), count) if numbered else played()
 
     def played() -> Iterable[Tick]:
         # Of uneven times nobody knows beforehand how many ticks they make.

@@ -91,7 +91,7 @@ class AttackedTrainer:
     def _false(self, job: Job, update: Floats) -> Floats:
         """Return what an attacker sends in place of an update [d]."""
         if self.attack in ("noise", "collude"):
-            whose = (job.device, job.version) if self.attack == "noise" else (0, 0)
+            whose = job.address if self.attack == "noise" else (0, 0)
             noise = columns.normal(self.task.seed, "attack", np.arange(len(update)), *whose)
             return np.asarray(self.strength * np.sqrt(np.square(update).mean()) * noise)
         return -self.strength * update if self.attack == "sign_flip" else self.strength * update

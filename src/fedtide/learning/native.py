@@ -112,9 +112,8 @@ class NativeTrainer:
             return np.empty((0, self._num_parameters), np.float32)
         work, seed = [job.work or self.task.work for job in jobs], self.task.seed
         samples, rows = self._table(jobs)
-        address = [(seed, int(job.device), int(job.version)) for job in jobs]
-        order = [batches(*each, mine, own) for each, mine, own in zip(address, rows, work, strict=True)]
-        keys = [stream_key(seed, "dropout", *each) for _, *each in address]
+        order = [batches(seed, *job.address, mine, own) for job, mine, own in zip(jobs, rows, work, strict=True)]
+        keys = [stream_key(seed, "dropout", *job.address) for job in jobs]
         visited, visited_start = _joined([visited for visited, _ in order])
         bounds, bounds_start = _joined([bounds for _, bounds in order])
         with _refusals():

@@ -255,8 +255,8 @@ class TorchTrainer:
 
     def _train_one(self, job: Job) -> Vector:
         seed, work = self.task.seed, job.work or self.task.work
-        device, version, learning_rate = int(job.device), int(job.version), float(job.learning_rate)
-        visited, bounds = batches(seed, device, version, np.asarray(job.indices, np.int64), work)
+        learning_rate = float(job.learning_rate)
+        visited, bounds = batches(seed, *job.address, np.asarray(job.indices, np.int64), work)
         images, labels, values = self._tables[trainer_table_name(job.samples)][1]
         module = self._module()
         origin = torch.from_numpy(np.array(job.start)).to(self.device)
@@ -265,7 +265,7 @@ class TorchTrainer:
         parameters = list(module.parameters())
         origins = _like(parameters, origin)
         order = torch.from_numpy(visited).to(self.device)
-        dropout_key = stream_key(seed, "dropout", device, version) >> 1
+        dropout_key = stream_key(seed, "dropout", *job.address) >> 1
         for position, layer in enumerate(each for each in module.modules() if isinstance(each, SeededDropout)):
             layer.generator.manual_seed((dropout_key + position) % 2**63)
         if not isinstance(self.task.model, m.Model):

@@ -87,7 +87,7 @@ def check_jobs(jobs: Sequence[Job], num_parameters: int) -> None:
 
 def _job_problem(job: Job, num_parameters: int) -> str | None:
     """Say what is wrong with a job."""
-    for name, number in (("device", job.device), ("version", job.version)):
+    for name, number in (("device", job.device), ("version", job.version), ("number", job.number or 0)):
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 0:
             return f"{name}={number!r} must be a whole number of at least 0"
     rate = np.asarray(job.learning_rate)
@@ -168,6 +168,7 @@ def steps_per_training(work: LocalWork, num_samples: Any) -> Any:
 def batches(seed: int, device: int, version: int, samples: Ints, work: LocalWork) -> tuple[Ints, Ints]:
     """Return the samples one job visits [s] and the bounds of its mini-batches [steps+1].
 
+    device, version: the job's address; with learning.seed_by=job its number stands in place of the version.
     Every epoch is a fresh shuffle of the device's samples, cut into batches of batch_size, the last one shorter.
     With `steps`, the same sequence of batches goes on for that many steps.
     """

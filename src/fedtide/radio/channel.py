@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -138,6 +138,8 @@ MOST_WAVES_KEPT = 2**22  # sinusoids of a fleet that are kept between ticks, at 
 class Jakes:
     """Rayleigh fading with Jakes' spectrum, E[h(t) h*(t+s)] = J0(2 pi f_D s), f_D = v f_c / c; with K > 0 Rician."""
 
+    by_time: ClassVar[bool] = True  # not by aggregation
+
     num_devices: Annotated[int, arg("N, number of devices", ge=1, le=10**8, key="fleet.num_devices")]
     doppler: Annotated[
         float, arg("f_D = v f_c / c, 10 Hz for 1.5 m/s at 2 GHz", unit="cycles per unit of time", ge=0, le=1e9)
@@ -197,6 +199,11 @@ class GilbertElliott:
     fading: Annotated[bool, arg("Rayleigh block fading on top")] = False
     coverage: LinkCoverage = EQUAL
 
+    @property
+    def by_time(self) -> bool:
+        """Say whether nothing goes by aggregation."""
+        return self.step is not None and not self.fading
+
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
         """Return SNR_k [m]."""
         at = tick if self.step is None else int(time / self.step)
@@ -235,6 +242,8 @@ _LARGEST_VALUE = {"capacity": 1000.0, "snr_db": 300.0, "gain": 1e30, "mbit_per_s
 @dataclass(frozen=True)
 class TraceChannel:
     """Uplinks from a .csv or .parquet file with columns device,time,value: the value of the last row not after t."""
+
+    by_time: ClassVar[bool] = True  # not by aggregation
 
     path: Annotated[Path, arg("the file, with devices 0, 1, ... and, for each, rows ordered by time from 0")]
     num_devices: Annotated[

@@ -14,7 +14,7 @@ import json
 import math
 from dataclasses import dataclass
 from importlib import resources
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +84,8 @@ class DriveTwin:
     Q: the measured quantiles; b_k: a device's luck; E[g_i(t) g_i(t+s)] = exp(-s/tau_i); 0 while there is no link, for the
     measured share of the time. Fitted to the drive tests of Raca et al. (MMSys 2020) by tools/fit_drives.py.
     """
+
+    by_time: ClassVar[bool] = True  # not by aggregation
 
     num_devices: Annotated[int, arg("N, number of devices", ge=1, le=10**8, key="fleet.num_devices")]
     unit_seconds: UnitSeconds = 1.0

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -236,6 +236,8 @@ class DriveTest:
     MMSys 2020. A phone reports the downlink's SNR: `offset_db` is what the uplink is better.
     """
 
+    by_time: ClassVar[bool] = True  # not by aggregation
+
     path: Annotated[Path, arg("a folder of .csv files, a .zip of one, or one file")]
     unit_seconds: UnitSeconds = 1.0
     state: Annotated[State, arg("use only files in folders of this name")] = "any"
@@ -310,6 +312,8 @@ class Mahimahi:
     A file and a start per device, drawn by the seed. Netravali et al., "Mahimahi: Accurate Record-and-Replay for HTTP",
     USENIX ATC 2015.
     """
+
+    by_time: ClassVar[bool] = True  # not by aggregation
 
     path: Annotated[Path, arg("a file, a folder of .trace, .up, .down, .txt or .log files, or a .zip of one")]
     symbol_rate: SymbolRate = 0.0

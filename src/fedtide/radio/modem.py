@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _FAINT_SNR = 1e-6
 _LARGEST_CAPACITY = 1000.0  # bit/symbol; its SNR is still a number
 _BLOCK_BITS = 40  # no run has 2^40 ticks
+_SLACK = 1 + 1e-9  # what rounding may take off a time
 
 
 Modem: TypeAlias = Callable[[Floats], Floats]
@@ -114,9 +115,12 @@ class Uplink:
     num_blocks: int = 1  # b, resource blocks that fade apart
     # (seed, device [m], time [m]) -> I/N that the server plans with [m]; None: cells do not hear each other
     expects: Callable[[int, Ints, Floats], Floats] | None = None
+    coherence_time: float | None = None  # how long fading lasts; None: every tick draws anew
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
         """Return the links of these devices at this tick [m]; of several blocks, their mean."""
+        if self.coherence_time is not None:  # draws are numbered by time, which servers at different paces share
+            tick = math.floor(time / self.coherence_time * _SLACK)
         if self.num_blocks == 1:
             return self._link(seed, tick, time, device)
         # Block b fades as another tick would: its draws have another address, the places of the devices the same.

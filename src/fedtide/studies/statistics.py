@@ -18,6 +18,7 @@ import numpy as np
 
 from fedtide.runs import UNKNOWN_PATH
 from fedtide.studies.metrics import UNCOUNTED, counted_metric
+from fedtide.studies.moderation import VariancePrior
 from fedtide.studies.results import RunResult, SeedResults
 from fedtide.types import Floats, Ints
 
@@ -151,7 +152,7 @@ class Comparison(NamedTuple):
 
 
 @functools.cache
-def _student(share: float, freedom: int) -> float:
+def _student(share: float, freedom: float) -> float:
     """Return the quantile of Student's t. scipy.stats has the same, and takes half a second to import."""
     from scipy.special import stdtrit
 
@@ -281,33 +282,51 @@ def difference_band(
 
 
 def paired_difference(
-    a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE, margin: float | None = None
+    a: Sequence[float],
+    b: Sequence[float],
+    confidence: float = CONFIDENCE,
+    margin: float | None = None,
+    prior: VariancePrior | None = None,
 ) -> Comparison:
     """Compare two variants by a number per seed, a[i] and b[i] of the same seed.
 
     margin: the smallest difference that matters. A difference that is not resolved is then tested for equivalence: two
     one-sided tests at 5 % each show it to be within (-margin, margin) if its 90 % interval is. None: not asked.
+    prior: what its variance has in common with those of the other differences of a table; None: it stands alone.
     """
     difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
-    n, mean = len(difference), float(np.mean(difference))
-    width = 0.0 if n > 1 and np.all(difference == 0) else float(half_width(difference, confidence))
+    n, mean, same = len(difference), float(np.mean(difference)), bool(np.all(difference == 0))
+    width, narrow = (float(half_width(difference, level)) for level in (confidence, 1 - 2 * EQUIVALENCE_LEVEL))
+    spread = None
+    if n > 1 and same:
+        width = narrow = 0.0
+    elif n > 1 and prior is not None:
+        variance, freedom = prior.moderated(float(difference.var(ddof=1)), n - 1)
+        spread = math.sqrt(variance)
+        width, narrow = (
+            _student(share, freedom) * spread / math.sqrt(n) for share in ((1 + confidence) / 2, 1 - EQUIVALENCE_LEVEL)
+        )
     resolved = abs(mean) > width or (mean == 0 and width == 0)
-    narrow = width and float(half_width(difference, 1 - 2 * EQUIVALENCE_LEVEL))
     within = margin if margin is not None and abs(mean) + narrow < margin else None
-    needed = None if resolved or within is not None else seeds_needed(difference, confidence)
+    needed = None if resolved or within is not None else seeds_needed(difference, confidence, spread=spread)
     return Comparison(mean, mean - width, mean + width, n, needed, within)
 
 
 def seeds_needed(
-    difference: Floats, confidence: float = CONFIDENCE, power: float = POWER, most: int = 10_000
+    difference: Floats,
+    confidence: float = CONFIDENCE,
+    power: float = POWER,
+    most: int = 10_000,
+    spread: float | None = None,
 ) -> int | None:
     """Return how many seeds, more than there are, would resolve a mean of this size with this spread, so often.
 
-    None if not even `most` would, and with few seeds, whose spread says too little.
+    None if not even `most` would, and with few seeds, whose spread says too little. spread: None: that of the differences.
     """
     if len(difference) < FEWEST_SEEDS:
         return None
-    mean, spread = abs(float(difference.mean())), float(difference.std(ddof=1))
+    mean = abs(float(difference.mean()))
+    spread = float(difference.std(ddof=1)) if spread is None else spread
     counts, quantiles = _quantiles(len(difference) + 1, most, confidence, power)
     enough = np.flatnonzero(quantiles * spread / np.sqrt(counts) < mean)
     return int(counts[enough[0]]) if len(enough) else None

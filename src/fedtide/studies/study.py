@@ -45,7 +45,13 @@ class StudyResult(NamedTuple):
         """
         return notebook_frame(notebook_columns(long_table_rows(self.study, self.results)))
 
-    def table(self, metric: str = _METRIC, against: str | None = None, margin: float | None = None) -> Any:
+    def table(
+        self,
+        metric: str = _METRIC,
+        against: str | None = None,
+        margin: float | None = None,
+        moderate: bool = False,
+    ) -> Any:
         """Return one row per variant with its mean and its paired difference from a reference, as a frame.
 
         Columns: variant, seeds, done, mean (for time_to_A and similar: median, reached and reached_of); difference with its
@@ -56,10 +62,12 @@ class StudyResult(NamedTuple):
         metric: the number per run that is compared; `fedtide study show --help` lists them. against: the reference: a label, or
         part of one such as `scheduler=random`, all else being equal; None: the first variant. margin: the smallest difference
         that matters, for the verdict "no difference above"; None: 0.01 for accuracies, no margin for other metrics; 0 disables it.
+        moderate: estimate the variance of each difference with the help of all others (at least 5), for shorter intervals from few
+        seeds; a column `moderated` tells which rows, those without outliers.
 
         Raises: FedtideError if the metric or the reference is unknown.
         """
-        return notebook_frame(notebook_columns(table_rows(self.study, self.results, metric, against, margin)))
+        return notebook_frame(notebook_columns(table_rows(self.study, self.results, metric, against, margin, moderate)))
 
     def values(self, metric: str = _METRIC) -> dict[str, dict[int, float]]:
         """Return a metric of every run.

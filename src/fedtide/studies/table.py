@@ -19,6 +19,7 @@ from fedtide.core.files import write_output
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
 from fedtide.studies.metrics import FATES, SHARES, Reaching, metric_margin, metric_named
+from fedtide.studies.moderation import SHARED, VariancePrior, variance_prior
 from fedtide.studies.results import COLUMNS, IF_ABSENT, METRIC_PREFIX, RunResult, SeedResults
 from fedtide.studies.spec import Study, cell_text
 from fedtide.studies.statistics import (
@@ -98,12 +99,23 @@ def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
 
 
 def table_rows(
-    study: Study, results: SeedResults, metric: str, against: str | None = None, margin: float | None = None
+    study: Study,
+    results: SeedResults,
+    metric: str,
+    against: str | None = None,
+    margin: float | None = None,
+    moderate: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return one row per variant, as plain data; `against` as in `table_references`, `margin` as in `metric_margin`."""
+    """Return one row per variant, as plain data; `against` as in `table_references`, `margin` as in `metric_margin`.
+
+    moderate: intervals use what the variances of all differences have in common (`moderation`). Rows with a diverged run, or with
+    a seed that does not reach an accuracy, hold outliers: they keep Student's interval, and the others do not learn from them.
+    """
     measure, margin = metric_named(metric), metric_margin(metric, margin)
     compared, even = table_references(study, against), aligned_seeds(results)
-    table = []
+    table, prior = [], None
+    numbers: dict[str, tuple[list[float], list[float]]] = {}  # of the pairs of a variant
+    outliers = set[str]()
     for label in study.labels:
         runs, reference = list(results[label].values()), compared[label]
         pairs = list(paired_results(results[label], results[reference.label]).values()) if reference else []
@@ -136,16 +148,29 @@ def table_rows(
         if pairs and not row["reason"]:
             number = measure.at_least if isinstance(measure, Reaching) else measure
             ours, theirs = ([number(pair[side]) for pair in pairs] for side in (0, 1))
-            found = paired_difference(ours, theirs, margin=margin)
-            told = finite_table_value(found._asdict())
-            row |= {
-                "difference": told.pop("mean"),
-                **told,
-                "verdict": found.verdict,
-                "paths_note": mixed_pairs_note(pairs),
-            }
+            numbers[label] = ours, theirs
+            row["paths_note"] = mixed_pairs_note(pairs)
+            if row["censored_note"] or any(each.diverged is not None for pair in pairs for each in pair):
+                outliers.add(label)
         table.append(row)
+    if moderate:
+        prior = _table_prior([each for label, each in numbers.items() if label not in outliers])
+    for row in table:
+        if pair := numbers.get(row["variant"]):
+            own = None if row["variant"] in outliers else prior
+            found = paired_difference(*pair, margin=margin, prior=own)
+            told = finite_table_value(found._asdict())
+            row |= {"difference": told.pop("mean"), **told, "verdict": found.verdict}
+            row |= {"moderated": own is not None} if moderate else {}
     return table
+
+
+def _table_prior(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> VariancePrior:
+    """Return what the variances of these differences have in common; one seed has none."""
+    differences = [np.subtract(*each) for each in pairs if len(each[0]) > 1]
+    return variance_prior(
+        [float(each.var(ddof=1)) for each in differences], [len(each) - 1 for each in differences], SHARED
+    )
 
 
 def _some_reach(measure: Reaching, reason: str, pairs: Sequence[Sequence[RunResult]]) -> bool:
@@ -243,11 +268,12 @@ def latex_table(study: Study, rows: Sequence[Mapping[str, Any]], metric: str) ->
         cells = [variant, done.partition("/")[0], number]
         lines.append(" & ".join([*(cell.translate(_LATEX) for cell in cells), compared, verdict.translate(_LATEX)]))
     against = next((row["against_part"] for row in rows if row["against_part"]), "the reference")
+    kind = "moderated " if any(row.get("moderated") for row in rows) else ""
     name, metric_name, other = (text.translate(_LATEX) for text in (study.name, metric.replace("_", " "), against))
     body = " \\\\\n".join(lines)
     return (
         "% needs \\usepackage{booktabs}\n\\begin{table}\n  \\centering\n"
-        f"  \\caption{{{name}: {metric_name}, with paired differences from {other} and their 95\\,\\% intervals.}}\n"
+        f"  \\caption{{{name}: {metric_name}, with paired differences from {other} and their {kind}95\\,\\% intervals.}}\n"
         f"  \\begin{{tabular}}{{lrrrl}}\n\\toprule\nvariant & seeds & {middle} & difference & verdict \\\\\n\\midrule\n"
         f"{body} \\\\\n\\bottomrule\n  \\end{{tabular}}\n\\end{{table}}\n"
     )

@@ -88,7 +88,7 @@ def refuse_dice(trainer: Any, jobs: list[Job], label: str) -> None:
     if any("another answer" in problem for problem in _problems(asked, [_training(asked, jobs)], times=1)):
         raise TrainingError(
             f"{label} gives another update when it trains the same job again: draw only by address "
-            "(fedtide.rng.stream(seed, ..., job.device, job.version)) and keep state only in job.memory"
+            "(fedtide.rng.stream(seed, ..., *job.address)) and keep state only in job.memory"
         )
 
 

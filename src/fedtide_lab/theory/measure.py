@@ -180,7 +180,7 @@ class ConvexTrainer:
         """Return -alpha grad F_k(theta; B_k) [r d], the batch from the simulator's own stream."""
         updates = np.empty((len(jobs), len(self.start)), np.float32)
         for row, job in enumerate(jobs):
-            visited, _ = batches(self.seed, job.device, job.version, job.indices, self.work)
+            visited, _ = batches(self.seed, *job.address, job.indices, self.work)
             gradients = self.objective.sample_gradients(job.device, job.start.astype(np.float64), visited)
             updates[row] = -job.learning_rate * gradients.mean(axis=0)
         return updates
