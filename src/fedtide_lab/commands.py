@@ -18,11 +18,11 @@ from fedtide.errors import FedtideError
 
 if TYPE_CHECKING:
     from fedtide.studies import Outcome, Store
-    from fedtide_lab.external.studies import Cell
+    from fedtide_lab.external.studies import PublishedCell
     from fedtide_lab.league.tune import LeagueWorld
     from fedtide_lab.worlds.studies import Survey, World
 
-_World = TypeVar("_World", bound="World | LeagueWorld | Cell")
+_World = TypeVar("_World", bound="World | LeagueWorld | PublishedCell")
 _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing; draw the stored runs.")
 
 # ---- `fedtide paper`: the paper's figures and claims, from runs

@@ -27,7 +27,10 @@ CASES = [
     wrong("report", "run", "--store", "store", says="--store store is where a study's results are, and run is a run"),
     wrong("explore", "run", "--no-browser", "--store", "store", says="leave it out"),
     wrong("explore", "run", "--no-browser", "--port", "99", says="--port 99 .*: say --live too"),
-    *(wrong(name, "-j", MANY, says="is not in the range 1<=x<=1000") for name in ("league", "oracle", "external", "worlds", "skies", "paper")),
+    *(
+        wrong(name, "-j", MANY, says="is not in the range 1<=x<=1000")
+        for name in ("league", "oracle", "external", "worlds", "skies", "paper")
+    ),
     # places that are none, found before hours of runs and not after
     *(
         wrong(name, "-o", place, says=NO_PLACE, code=2 if name == "theory" else 4)

@@ -22,7 +22,14 @@ from fedtide.engine.ticks import planned
 from fedtide.learning import model
 from fedtide.types import Dataset, Job, LocalWork, Samples
 from fedtide_lab.external import page, parts, queues
-from fedtide_lab.external.studies import CELLS, DISPUTED, TABLES, Cell, Published, cell_study
+from fedtide_lab.external.studies import (
+    DISPUTED,
+    PUBLISHED_CELLS,
+    PUBLISHED_TABLES,
+    Published,
+    PublishedCell,
+    cell_study,
+)
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "results" / "external"
@@ -45,12 +52,16 @@ def dataset(labels: Any, channels: int = 1) -> Dataset:
 
 
 def test_names_are_of_one_experiment() -> None:
-    assert len({cell.name for cell in CELLS}) == len(CELLS) == sum(len(table.cells) for table in TABLES)
-    assert len({run.name for cell in CELLS for run in cell_study(cell, [0]).runs}) == len(CELLS)
+    assert (
+        len({cell.name for cell in PUBLISHED_CELLS})
+        == len(PUBLISHED_CELLS)
+        == sum(len(table.cells) for table in PUBLISHED_TABLES)
+    )
+    assert len({run.name for cell in PUBLISHED_CELLS for run in cell_study(cell, [0]).runs}) == len(PUBLISHED_CELLS)
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
-def test_an_experiment_begins_with_everybody_fresh_and_all_that_is_sent_arrives(cell: Cell) -> None:
+@pytest.mark.parametrize("cell", PUBLISHED_CELLS, ids=lambda cell: cell.name)
+def test_an_experiment_begins_with_everybody_fresh_and_all_that_is_sent_arrives(cell: PublishedCell) -> None:
     experiment = cell_study(cell, [0]).runs[0].experiment
     system = build(experiment, dataset=synthetic(0, 4000, 10))
     steps = list(itertools.islice(planned(system), 3))
@@ -164,7 +175,7 @@ def test_a_job_visits_as_many_augmented_samples_as_it_would_visit_plain_ones() -
 
 
 def beside(theirs: Published, *accuracies: float) -> page.Beside:
-    return page.Beside(CELLS[0], theirs, accuracies)
+    return page.Beside(PUBLISHED_CELLS[0], theirs, accuracies)
 
 
 def test_the_range_is_students_prediction_interval() -> None:
@@ -202,7 +213,7 @@ def test_best_is_of_all_rounds_and_the_others_of_theirs() -> None:
 
 
 def test_the_page_says_which_of_two_teams_ours_agree_with() -> None:
-    disputed = [cell for cell in CELLS if cell.name in DISPUTED]
+    disputed = [cell for cell in PUBLISHED_CELLS if cell.name in DISPUTED]
     for inside, says in (((0, 0), "both"), ((0, 9), "with Flower"), ((9, 0), "with NIID-Bench"), ((9, 9), "neither")):
         numbers = [
             page.Beside(cell, cell.published[0], tuple(cell.published[0].accuracy + far + np.array([-0.1, 0, 0.1])))
@@ -250,14 +261,14 @@ def test_the_page_is_that_of_the_runs(tmp_path: Path) -> None:
 
 
 def test_nothing_else_is_committed() -> None:
-    known = {run.name for cell in CELLS for run in cell_study(cell, range(20)).runs}
+    known = {run.name for cell in PUBLISHED_CELLS for run in cell_study(cell, range(20)).runs}
     assert page.Store(STORED).names() <= known
 
 
 def test_an_empty_store_has_a_page_without_numbers(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     text = drawn(tmp_path / "store", tmp_path)
-    assert text.count("| no runs yet |") == sum(len(cell.published) for cell in CELLS)
+    assert text.count("| no runs yet |") == sum(len(cell.published) for cell in PUBLISHED_CELLS)
     assert "(Not measured yet.)" in text
     assert "(Not compared yet.)" in text
     assert "seeds so far: MLP, i.i.d. (0 of 10)" in text
@@ -285,16 +296,21 @@ def test_runs_are_found_by_seed_and_short_rows_say_so(tmp_path: Path, monkeypatc
         "timeline": {"horizon": 2.0},
         "policy": {"limit": 5},
     }
-    cell = CELLS[0]._replace(
-        tree=config.merge_nested(CELLS[0].tree, small | {"learning": {**small["learning"], "evaluate_every": 1.0}}),
+    cell = PUBLISHED_CELLS[0]._replace(
+        tree=config.merge_nested(
+            PUBLISHED_CELLS[0].tree, small | {"learning": {**small["learning"], "evaluate_every": 1.0}}
+        ),
         published=(Published(1, 20.0), Published(2, 99.0, best=True)),
         seeds=3,
     )
     for module in ("studies", "page"):
-        monkeypatch.setattr(f"fedtide_lab.external.{module}.CELLS", (cell,))
+        monkeypatch.setattr(f"fedtide_lab.external.{module}.PUBLISHED_CELLS", (cell,))
         monkeypatch.setattr(
-            f"fedtide_lab.external.{module}.TABLES",
-            (TABLES[0]._replace(cells=(cell,)), *(table._replace(cells=()) for table in TABLES[1:])),
+            f"fedtide_lab.external.{module}.PUBLISHED_TABLES",
+            (
+                PUBLISHED_TABLES[0]._replace(cells=(cell,)),
+                *(table._replace(cells=()) for table in PUBLISHED_TABLES[1:]),
+            ),
         )
     monkeypatch.setattr(queues, "store_queues", lambda folder: None)
     words = ["external", "-n", "2", "-j", "1", "--store", str(tmp_path / "store"), "--out", str(tmp_path)]

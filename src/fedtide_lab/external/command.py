@@ -36,9 +36,9 @@ def external(
     from fedtide.report import TableColumn
     from fedtide_lab.external import page
     from fedtide_lab.external.queues import read_queues, store_queues
-    from fedtide_lab.external.studies import CELLS, cell_study
+    from fedtide_lab.external.studies import PUBLISHED_CELLS, cell_study
 
-    wanted = chosen_worlds(names, CELLS, "experiment")
+    wanted = chosen_worlds(names, PUBLISHED_CELLS, "experiment")
     kept = opened_store(store, to, page.EXTERNAL)
     failures: list[Outcome] = []
     if not draw_only:

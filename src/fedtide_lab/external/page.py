@@ -12,7 +12,14 @@ import numpy as np
 
 from fedtide.studies import CONFIDENCE, RunResult, Store, half_width, pair_paths_summary
 from fedtide_lab.external.queues import queues_values
-from fedtide_lab.external.studies import CELLS, DISPUTED, TABLES, Cell, Published, cell_study
+from fedtide_lab.external.studies import (
+    DISPUTED,
+    PUBLISHED_CELLS,
+    PUBLISHED_TABLES,
+    Published,
+    PublishedCell,
+    cell_study,
+)
 from fedtide_lab.paper.figures import stored_runs
 from fedtide_lab.prose import fill_prose, packaged_prose, prose_findings, prose_table, write_prose_page
 
@@ -34,7 +41,7 @@ _SIDES = {  # whether ours agree with Flower's, and with NIID-Bench's
 class Beside(NamedTuple):
     """One published number, and what runs here reach. Accuracies in %; an interval of fewer than two runs is not finite."""
 
-    cell: Cell
+    cell: PublishedCell
     published: Published
     accuracies: tuple[float, ...]  # of our runs, by seed
 
@@ -65,7 +72,10 @@ class Beside(NamedTuple):
 
 def external_runs(store: Store) -> dict[str, list[RunResult]]:
     """Return the stored runs of every cell, by seed."""
-    found = {cell.name: stored_runs(cell_study(cell, range(_MOST_SEEDS)), store).get(cell.name, {}) for cell in CELLS}
+    found = {
+        cell.name: stored_runs(cell_study(cell, range(_MOST_SEEDS)), store).get(cell.name, {})
+        for cell in PUBLISHED_CELLS
+    }
     return {name: [runs[seed] for seed in sorted(runs)] for name, runs in found.items()}
 
 
@@ -73,7 +83,7 @@ def external_numbers(runs: Mapping[str, Sequence[RunResult]]) -> list[Beside]:
     """Return every published number beside ours."""
     return [
         Beside(cell, each, tuple(_accuracy(run, each) for run in runs[cell.name]))
-        for cell in CELLS
+        for cell in PUBLISHED_CELLS
         for each in cell.published
     ]
 
@@ -105,10 +115,15 @@ def write_external_page(page: Path, runs: Mapping[str, Sequence[RunResult]], sto
     """Write the page. store: the folder of the results, with queues.csv, clocks.json and findings.md if there are any."""
     numbers = external_numbers(runs)
     values: dict[str, Any] = {
-        f"table {table.name}": _table([each for each in numbers if each.cell in table.cells]) for table in TABLES
+        f"table {table.name}": _table([each for each in numbers if each.cell in table.cells])
+        for table in PUBLISHED_TABLES
     }
-    counts = {cell.name: len(runs[cell.name]) for cell in CELLS}
-    short = [f"{cell.title} ({counts[cell.name]} of {cell.seeds})" for cell in CELLS if counts[cell.name] < cell.seeds]
+    counts = {cell.name: len(runs[cell.name]) for cell in PUBLISHED_CELLS}
+    short = [
+        f"{cell.title} ({counts[cell.name]} of {cell.seeds})"
+        for cell in PUBLISHED_CELLS
+        if counts[cell.name] < cell.seeds
+    ]
     values |= external_values(numbers) | queues_values(store) | clocks_values(store)
     values |= {
         "missing": f"**Runs are missing**, seeds so far: {'; '.join(short)}." if short else "",

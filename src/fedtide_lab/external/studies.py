@@ -26,7 +26,7 @@ class Published(NamedTuple):
     runs: int = 1  # of which it is the mean; 1 if that is not said, which makes the widest interval
 
 
-class Cell(NamedTuple):
+class PublishedCell(NamedTuple):
     """One experiment of others, and how it is run here."""
 
     name: str
@@ -37,11 +37,11 @@ class Cell(NamedTuple):
     seeds: int
 
 
-class Table(NamedTuple):
+class PublishedTable(NamedTuple):
     """The experiments of one publication."""
 
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[PublishedCell, ...]
 
 
 def _fedavg(devices: int, picked: int, rounds: int, epochs: int, batch: int, rate: float, every: float) -> Tree:
@@ -84,10 +84,10 @@ _ANCESTOR_NUMBERS = {  # after 10 and after 50 rounds
     ("CNN", "i.i.d."): (96.59, 98.60),
     ("CNN", "non-i.i.d."): (77.72, 93.81),
 }
-ANCESTOR = Table(
+ANCESTOR = PublishedTable(
     "ancestor",
     tuple(
-        Cell(
+        PublishedCell(
             f"ancestor-{model.lower()}-{'iid' if split == 'i.i.d.' else 'shards'}",
             f"{model}, {split}",
             _of(_ANCESTOR, _MODELS[model], _IID if split == "i.i.d." else {}),
@@ -114,10 +114,10 @@ _ASHWIN_NUMBERS = {
     ("CNN", "i.i.d."): 97.28,
     ("CNN", "non-i.i.d."): 75.94,
 }
-ASHWIN = Table(
+ASHWIN = PublishedTable(
     "ashwin",
     tuple(
-        Cell(
+        PublishedCell(
             f"ashwin-{model.lower()}-{'iid' if split == 'i.i.d.' else 'shards'}",
             f"{model}, {split}",
             _of(
@@ -163,10 +163,10 @@ _NO_DECAY = "no weight decay (theirs is 0.00001)"
 _AUGMENTED = f"{_NO_DECAY}; ten passes over a client's samples are one pass over ten augmented copies, in one shuffle"
 _CIFAR_FLOWER, _CIFAR_BENCH = "niid-cifar-dirichlet-42", "niid-cifar-dirichlet"
 DISPUTED = (_CIFAR_FLOWER, _CIFAR_BENCH)  # the same experiment, on which two teams differ
-NIID = Table(
+NIID = PublishedTable(
     "niid",
     (
-        Cell(
+        PublishedCell(
             "niid-mnist-dirichlet",
             "MNIST, Dirichlet (0.5), FedAvg; Flower",
             _of(_LENET, _trainer(momentum=_MOMENTUM), _split("dirichlet_by_label")),
@@ -174,7 +174,7 @@ NIID = Table(
             _NO_DECAY,
             6,
         ),
-        Cell(
+        PublishedCell(
             "niid-mnist-two-labels",
             "MNIST, two labels each, FedAvg; Flower",
             _of(_LENET, _trainer(momentum=_MOMENTUM), _split("few_labels")),
@@ -182,7 +182,7 @@ NIID = Table(
             _NO_DECAY,
             6,
         ),
-        Cell(
+        PublishedCell(
             "niid-mnist-scaffold",
             "MNIST, Dirichlet (0.5), SCAFFOLD; Flower",
             _of(_LENET, _SCAFFOLD, _split("dirichlet_by_label")),
@@ -191,7 +191,7 @@ NIID = Table(
             "0.01/(1 - 0.9); the server's control variate is the mean of the clients', theirs is weighted by samples",
             6,
         ),
-        Cell(
+        PublishedCell(
             _CIFAR_FLOWER,
             "CIFAR-10, Dirichlet (0.5), FedAvg; Flower",
             _of(_CIFAR, _split("dirichlet_by_label")),
@@ -199,7 +199,7 @@ NIID = Table(
             _AUGMENTED,
             6,
         ),
-        Cell(
+        PublishedCell(
             _CIFAR_BENCH,
             "CIFAR-10, Dirichlet (0.5), FedAvg; NIID-Bench",
             _of(_CIFAR, _split("dirichlet_by_label", draw=None)),
@@ -209,10 +209,10 @@ NIID = Table(
         ),
     ),
 )
-TABLES = (ANCESTOR, ASHWIN, NIID)
-CELLS = tuple(cell for table in TABLES for cell in table.cells)
+PUBLISHED_TABLES = (ANCESTOR, ASHWIN, NIID)
+PUBLISHED_CELLS = tuple(cell for table in PUBLISHED_TABLES for cell in table.cells)
 
 
-def cell_study(cell: Cell, seeds: Sequence[int] | None = None) -> Study:
+def cell_study(cell: PublishedCell, seeds: Sequence[int] | None = None) -> Study:
     """Return the runs of a cell."""
     return make_study(cell.name, {cell.name: cell.tree}, seeds or range(cell.seeds))
