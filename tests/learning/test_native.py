@@ -34,6 +34,7 @@ from fedtide.learning.trainer import LocalWork, Task
 from fedtide.types import Job, Samples
 
 ISAS = native.isas()
+COLOUR = ("small_cnn", "lenet")  # models that are tested on colour images of 32 x 32
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -152,8 +153,12 @@ def test_any_batch_size_gives_the_mean_gradient(count, isa):
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "char_gru"])
 def test_the_gradient_of_each_shipped_model_agrees_with_pytorch(name, isa):
-    shape = (3, 32, 32) if name == "small_cnn" else (1, 28, 28)
+    shape = (3, 32, 32) if name in COLOUR else (1, 28, 28)
     assert_gradient_agrees(without_dropout(MODELS[name](shape, 10)), count=9)
+
+
+def test_the_gradient_of_lenet_on_grey_images_agrees_with_pytorch(isa):
+    assert_gradient_agrees(MODELS["lenet"]((1, 28, 28), 10), count=9)
 
 
 @st.composite
@@ -247,7 +252,7 @@ def test_the_proximal_term_pulls_towards_the_start(isa):
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "char_gru"])
 def test_scores_agree_with_pytorch(name, isa):
-    shape = (3, 32, 32) if name == "small_cnn" else (1, 28, 28)
+    shape = (3, 32, 32) if name in COLOUR else (1, 28, 28)
     model = MODELS[name](shape, 10)
     samples = draw_samples(model, 150)
     trained = NativeTrainer(task(model))
