@@ -206,6 +206,15 @@ FEDTIDE_INLINE void each_row(const Stage& s, Visit visit) {
               (std::int64_t{y + s.padding} * s.padded_width + s.padding) * s.channel_stride, s.in_width);
 }
 
+// Four pixels of three planes: r0 g0 b0 r1 g1 b1 ...
+FEDTIDE_INLINE void weave_colours(const float* planes, std::int64_t plane, float* pixels) {
+    const F<4> r = load<4>(planes), g = load<4>(planes + plane), b = load<4>(planes + 2 * plane);
+    const F<4> first = low(r, g), second = high(r, g), middle = FEDTIDE_SHUFFLE(first, b, 3, 5, 3, 5);
+    store<4>(pixels, FEDTIDE_SHUFFLE(first, b, 0, 1, 4, 2));
+    store<4>(pixels + 4, FEDTIDE_SHUFFLE(middle, second, 0, 1, 4, 5));
+    store<4>(pixels + 8, FEDTIDE_SHUFFLE(b, second, 2, 6, 7, 3));
+}
+
 template <int L>
 static void to_channel_last(const Stage& s, const float* planes, float* pixels) {
     each_row(s, [&](std::int64_t from, std::int64_t to, int count) {
@@ -214,9 +223,12 @@ static void to_channel_last(const Stage& s, const float* planes, float* pixels) 
             return;
         }
         if (s.in_channels <= 4) {
+            int done = 0;
+            if (s.in_channels == 3)
+                for (; done + 4 <= count; done += 4) weave_colours(planes + from + done, s.in_plane, pixels + to + 3 * done);
             for (int c = 0; c < s.in_channels; ++c) {
                 const float* plane = planes + std::int64_t{c} * s.in_plane + from;
-                for (int x = 0; x < count; ++x) pixels[to + std::int64_t{x} * s.channel_stride + c] = plane[x];
+                for (int x = done; x < count; ++x) pixels[to + std::int64_t{x} * s.channel_stride + c] = plane[x];
             }
             return;
         }
