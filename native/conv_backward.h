@@ -69,7 +69,7 @@ FEDTIDE_INLINE void add_patch(F<L> (&sum)[ROWS][NV], const float* patch, std::in
 // gradient[ROWS][NV L] += sum over the list of value * input patch rows.
 template <int L, int ROWS, int NV>
 static void weight_tile(const float* input, std::int64_t pitch, const std::int32_t* offset, const float* value, int count,
-                        float* gradient, int weight_row) {
+                        float* gradient, std::int64_t weight_row) {
     constexpr int chains = ROWS * NV < 8 ? 2 : 1;  // enough independent sums to hide the latency
     F<L> sum[chains][ROWS][NV] = {};
     int i = 0;
@@ -90,7 +90,7 @@ static void weight_tile(const float* input, std::int64_t pitch, const std::int32
     }
 }
 
-using WeightTile = void (*)(const float*, std::int64_t, const std::int32_t*, const float*, int, float*, int);
+using WeightTile = void (*)(const float*, std::int64_t, const std::int32_t*, const float*, int, float*, std::int64_t);
 
 constexpr int max_rows = 7, max_vectors = 8;
 constexpr int max_sums = FEDTIDE_REGISTERS >= 32 ? 26 : 12;
@@ -165,9 +165,10 @@ static void bias_gradient(const Lists& lists, float* bias) {
     }
 }
 
-template <int L>
-static void weight_gradient(const Stage& s, const Lists& lists, const float* input, float* gradient) {
-    const std::int64_t pitch = std::int64_t{s.padded_width} * s.channel_stride;
+// The patch at to + place(i) += sum over list i of value * patch at from + offset.
+template <int L, class Place>
+FEDTIDE_INLINE void add_patches(const Stage& s, const Lists& lists, const float* from, std::int64_t from_pitch, float* to,
+                                std::int64_t to_pitch, Place place) {
     split_vectors(s.patch_vectors, [&](int first, int vectors) {
         const int most = least(least(max_rows, max_sums / vectors), s.kernel);
         for (int row = 0; row < s.kernel;) {
@@ -175,13 +176,18 @@ static void weight_gradient(const Stage& s, const Lists& lists, const float* inp
             const WeightTile tile = find_weight_tile<L>(rows, vectors);
             for (int i = 0; i < lists.count; ++i) {
                 const int begin = lists.begin[i];
-                tile(input + row * pitch + first * L, pitch, lists.offset + begin, lists.value + begin,
-                     lists.end[i] - begin,
-                     gradient + (std::int64_t{lists.channel[i]} * s.kernel + row) * s.weight_row + first * L, s.weight_row);
+                tile(from + row * from_pitch + first * L, from_pitch, lists.offset + begin, lists.value + begin,
+                     lists.end[i] - begin, to + place(i) + row * to_pitch + first * L, to_pitch);
             }
             row += rows;
         }
     });
+}
+
+template <int L>
+static void weight_gradient(const Stage& s, const Lists& lists, const float* input, float* gradient) {
+    add_patches<L>(s, lists, input, std::int64_t{s.padded_width} * s.channel_stride, gradient, s.weight_row,
+                   [&](int i) { return std::int64_t{lists.channel[i]} * s.kernel * s.weight_row; });
 }
 
 template <int L>

@@ -77,6 +77,38 @@ static bool load_image(const Plan& plan, const Data& data, std::int64_t sample, 
     return true;
 }
 
+static void run_winograd(const Run& run, const Stage& s, const float* in, int sample) {
+    const Arena& arena = run.plan.arena;
+    float *kept = run.kept(sample), *tiles = run.at(arena.tiles), *value = run.at(arena.last_value), *choice = run.at(arena.last_choice);
+    {
+        FEDTIDE_SECTION(last, "conv: input to channel-last");
+        FEDTIDE_BY_LANES(s.patch_lanes, to_channel_last<L>(s, in, kept + s.kept_input));
+    }
+    {
+        FEDTIDE_SECTION(tiles, "winograd: input");
+        FEDTIDE_BY_LANES(s.patch_lanes, transform_input<L>(s, kept + s.kept_input, tiles));
+    }
+    {
+        FEDTIDE_SECTION(products, "winograd: products, pool, ReLU");
+        multiply_tiles(s, tiles, run.at(s.transformed), run.at(arena.theta + s.bias), run.at(arena.products), value, ints(choice));
+    }
+    FEDTIDE_SECTION(planes, "winograd: to planes");
+    const int blocks = s.out_height * s.out_width;
+    const auto row = [&](const float* table) { return [=, &s](int i) { return table + std::int64_t{i} * s.out_stride; }; };
+    turn(blocks, s.out_channels, row(value), F<W>{}, run.at(s.value), s.out_plane);
+    if (run.training) turn(blocks, s.out_channels, row(choice), no_choice(), kept + s.kept_choice, s.out_plane);
+}
+
+// What the forward pass of a new model needs first.
+static void transform_weights(const Run& run) {
+    FEDTIDE_SECTION(weights, "winograd: weights");
+    for (int i = 0; i < run.plan.first_linear; ++i) {
+        const Stage& s = run.plan.stages[i];
+        if (s.winograd)
+            FEDTIDE_BY_LANES(s.patch_lanes, transform_weights<L>(s, run.at(run.plan.arena.theta + s.weight), run.at(s.transformed)));
+    }
+}
+
 static void run_conv(const Run& run, const Stage& s, const float* in, int sample, const Draw& draw) {
     float *kept = run.kept(sample), *out = run.at(s.value), *copies = run.at(run.plan.arena.copies);
     std::int32_t* active = ints(kept + s.kept_active);
@@ -91,6 +123,7 @@ static void run_conv(const Run& run, const Stage& s, const float* in, int sample
         for (; count < s.out_channels; ++count) active[1 + count] = count;
     }
     active[0] = count;
+    if (s.winograd) return run_winograd(run, s, in, sample);
     {
         FEDTIDE_SECTION(copies, "conv: shifted copies");
         float* padded = run.at(s.padded);
@@ -253,7 +286,16 @@ static void backward_conv(const Run& run, const Stage& s, const float* slope, in
     {
         FEDTIDE_SECTION(input, "conv: input gradient");
         std::memset(patches, 0, sizeof(float) * static_cast<std::size_t>(s.padded_height) * s.padded_width * s.channel_stride);
-        FEDTIDE_BY_LANES(s.patch_lanes, input_gradient<L>(s, lists, run.at(plan.arena.theta + s.weight), patches));
+        const float* weight = run.at(plan.arena.theta + s.weight);
+        if (plan.fast) {
+            std::int32_t *patch = ints(run.at(plan.arena.patch)), *start = ints(run.at(plan.arena.begin));
+            const int count = list_patches(s, slope, choice, lists.channel, lists.count, run.at(plan.arena.last_value),
+                                           run.at(plan.arena.last_choice), ints(run.at(plan.arena.place)), patch, start, offset, value);
+            const Lists by_patch = {patch, start, start + 1, offset, value, count};
+            FEDTIDE_BY_LANES(s.patch_lanes, gather_input_gradient<L>(s, by_patch, patch, weight, patches));
+        } else {
+            FEDTIDE_BY_LANES(s.patch_lanes, input_gradient<L>(s, lists, weight, patches));
+        }
     }
     FEDTIDE_SECTION(first, "conv: gradient to planes");
     FEDTIDE_BY_LANES(s.patch_lanes, from_channel_last<L>(s, patches, out));
@@ -341,6 +383,7 @@ static std::int64_t train(const Plan& plan, const Data& data, const Job& job, fl
         const std::int64_t begin = job.bounds[step], size = job.bounds[step + 1] - begin;
         const std::int64_t parts = (size + plan.batch - 1) / plan.batch;
         clear_conv_gradients(run);
+        transform_weights(run);
         std::int64_t done = 0;
         for (std::int64_t part = 0; part < parts; ++part) {
             if (job.halt->asked()) return all_finite;
@@ -377,6 +420,7 @@ static std::int64_t train(const Plan& plan, const Data& data, const Job& job, fl
 static std::int64_t evaluate(const Plan& plan, const Data& data, std::int64_t first, int count, float* arena, Sum* sum) {
     const Run run = {plan, arena, false, 0, 0};
     *sum = {0, 0.0};
+    transform_weights(run);
     for (const std::int64_t last = first + count; first < last; first += plan.batch) {
         const int batch = last - first < plan.batch ? static_cast<int>(last - first) : plan.batch;
         for (int b = 0; b < batch; ++b)
