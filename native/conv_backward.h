@@ -69,7 +69,7 @@ FEDTIDE_INLINE void add_patch(F<L> (&sum)[ROWS][NV], const float* patch, std::in
 // gradient[ROWS][NV L] += sum over the list of value * input patch rows.
 template <int L, int ROWS, int NV>
 static void weight_tile(const float* input, std::int64_t pitch, const std::int32_t* offset, const float* value, int count,
-                        float* gradient, int weight_row) {
+                        float* gradient, std::int64_t weight_row) {
     constexpr int chains = ROWS * NV < 8 ? 2 : 1;  // enough independent sums to hide the latency
     F<L> sum[chains][ROWS][NV] = {};
     int i = 0;
@@ -90,7 +90,7 @@ static void weight_tile(const float* input, std::int64_t pitch, const std::int32
     }
 }
 
-using WeightTile = void (*)(const float*, std::int64_t, const std::int32_t*, const float*, int, float*, int);
+using WeightTile = void (*)(const float*, std::int64_t, const std::int32_t*, const float*, int, float*, std::int64_t);
 
 constexpr int max_rows = 7, max_vectors = 8;
 constexpr int max_sums = FEDTIDE_REGISTERS >= 32 ? 26 : 12;
@@ -165,9 +165,10 @@ static void bias_gradient(const Lists& lists, float* bias) {
     }
 }
 
-template <int L>
-static void weight_gradient(const Stage& s, const Lists& lists, const float* input, float* gradient) {
-    const std::int64_t pitch = std::int64_t{s.padded_width} * s.channel_stride;
+// The patch at to + place(i) += sum over list i of value * patch at from + offset.
+template <int L, class Place>
+FEDTIDE_INLINE void add_patches(const Stage& s, const Lists& lists, const float* from, std::int64_t from_pitch, float* to,
+                                std::int64_t to_pitch, Place place) {
     split_vectors(s.patch_vectors, [&](int first, int vectors) {
         const int most = least(least(max_rows, max_sums / vectors), s.kernel);
         for (int row = 0; row < s.kernel;) {
@@ -175,13 +176,18 @@ static void weight_gradient(const Stage& s, const Lists& lists, const float* inp
             const WeightTile tile = find_weight_tile<L>(rows, vectors);
             for (int i = 0; i < lists.count; ++i) {
                 const int begin = lists.begin[i];
-                tile(input + row * pitch + first * L, pitch, lists.offset + begin, lists.value + begin,
-                     lists.end[i] - begin,
-                     gradient + (std::int64_t{lists.channel[i]} * s.kernel + row) * s.weight_row + first * L, s.weight_row);
+                tile(from + row * from_pitch + first * L, from_pitch, lists.offset + begin, lists.value + begin,
+                     lists.end[i] - begin, to + place(i) + row * to_pitch + first * L, to_pitch);
             }
             row += rows;
         }
     });
+}
+
+template <int L>
+static void weight_gradient(const Stage& s, const Lists& lists, const float* input, float* gradient) {
+    add_patches<L>(s, lists, input, std::int64_t{s.padded_width} * s.channel_stride, gradient, s.weight_row,
+                   [&](int i) { return std::int64_t{lists.channel[i]} * s.kernel * s.weight_row; });
 }
 
 template <int L>
@@ -206,6 +212,15 @@ FEDTIDE_INLINE void each_row(const Stage& s, Visit visit) {
               (std::int64_t{y + s.padding} * s.padded_width + s.padding) * s.channel_stride, s.in_width);
 }
 
+// Four pixels of three planes: r0 g0 b0 r1 g1 b1 ...
+FEDTIDE_INLINE void weave_colours(const float* planes, std::int64_t plane, float* pixels) {
+    const F<4> r = load<4>(planes), g = load<4>(planes + plane), b = load<4>(planes + 2 * plane);
+    const F<4> first = low(r, g), second = high(r, g), middle = FEDTIDE_SHUFFLE(first, b, 3, 5, 3, 5);
+    store<4>(pixels, FEDTIDE_SHUFFLE(first, b, 0, 1, 4, 2));
+    store<4>(pixels + 4, FEDTIDE_SHUFFLE(middle, second, 0, 1, 4, 5));
+    store<4>(pixels + 8, FEDTIDE_SHUFFLE(b, second, 2, 6, 7, 3));
+}
+
 template <int L>
 static void to_channel_last(const Stage& s, const float* planes, float* pixels) {
     each_row(s, [&](std::int64_t from, std::int64_t to, int count) {
@@ -214,9 +229,12 @@ static void to_channel_last(const Stage& s, const float* planes, float* pixels) 
             return;
         }
         if (s.in_channels <= 4) {
+            int done = 0;
+            if (s.in_channels == 3)
+                for (; done + 4 <= count; done += 4) weave_colours(planes + from + done, s.in_plane, pixels + to + 3 * done);
             for (int c = 0; c < s.in_channels; ++c) {
                 const float* plane = planes + std::int64_t{c} * s.in_plane + from;
-                for (int x = 0; x < count; ++x) pixels[to + std::int64_t{x} * s.channel_stride + c] = plane[x];
+                for (int x = done; x < count; ++x) pixels[to + std::int64_t{x} * s.channel_stride + c] = plane[x];
             }
             return;
         }

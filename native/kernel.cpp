@@ -24,6 +24,8 @@ namespace {
 #include "philox.h"
 #include "conv_forward.h"
 #include "conv_backward.h"
+#include "conv_gather.h"
+#include "winograd.h"
 #include "linear.h"
 #include "elementwise.h"
 #include "network.h"

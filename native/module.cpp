@@ -89,7 +89,7 @@ void require_finite(const float* values, std::int64_t count, const char* name) {
 }
 
 std::unique_ptr<Compiled> compiled(const std::vector<LayerTuple>& layers, const Images& images, const Kernel& kernel,
-                                   std::int64_t longest_batch, bool steers) {
+                                   std::int64_t longest_batch, bool steers, bool fast) {
     std::vector<Layer> plain;
     for (const auto& [kind, size, kernel_size, padding, p] : layers) {
         REQUIRE(kind >= 0 && kind <= static_cast<int>(Kind::linear), "unknown kind of layer: " + std::to_string(kind));
@@ -98,7 +98,7 @@ std::unique_ptr<Compiled> compiled(const std::vector<LayerTuple>& layers, const 
     for (std::size_t axis = 1; axis < 4; ++axis)
         REQUIRE(images.shape(axis) < (std::size_t{1} << 30), "images are too large");
     return compile(plain, static_cast<int>(images.shape(1)), static_cast<int>(images.shape(2)),
-                   static_cast<int>(images.shape(3)), kernel.lanes, longest_batch, steers);
+                   static_cast<int>(images.shape(3)), kernel.lanes, longest_batch, steers, fast);
 }
 
 // Images of float32 come without values, images of bytes with what each byte of each channel stands for.
@@ -216,7 +216,7 @@ nb::object train(const std::vector<LayerTuple>& layers, Images images, Array<std
                  Array<float, 2> values, Array<float, 2> start, Array<double, 1> learning_rate, Array<std::uint64_t, 1> keys,
                  Array<std::int64_t, 1> visited, Array<std::int64_t, 1> visited_start, Array<std::int64_t, 1> bounds,
                  Array<std::int64_t, 1> bounds_start, double proximal, double momentum, Array<float, 2> correction, int threads,
-                 const std::string& isa) {
+                 const std::string& isa, bool fast) {
     const Kernel& kernel = select(isa);
     const std::size_t jobs = start.shape(0);
     const Data data = checked_data(images, labels, values);
@@ -266,7 +266,7 @@ nb::object train(const std::vector<LayerTuple>& layers, Images images, Array<std
         list[j].halt = &signals;
     }
     REQUIRE(longest < INT32_MAX, "a mini-batch is too long");
-    const std::unique_ptr<Compiled> network = compiled(layers, images, kernel, longest, momentum > 0 || correction.is_valid());
+    const std::unique_ptr<Compiled> network = compiled(layers, images, kernel, longest, momentum > 0 || correction.is_valid(), fast);
     const Plan& plan = network->plan;
     const auto d = static_cast<std::size_t>(plan.num_parameters);
     REQUIRE(start.shape(1) == d, "start has " + std::to_string(start.shape(1)) + " parameters per job, the model has " +
@@ -315,13 +315,13 @@ constexpr std::int64_t score_chunk = 64;  // losses are summed within chunks, th
 
 std::tuple<std::int64_t, double> evaluate(const std::vector<LayerTuple>& layers, Images images,
                                           Array<std::uint8_t, 1> labels, Array<float, 2> values, Array<float, 1> model,
-                                          int threads, const std::string& isa) {
+                                          int threads, const std::string& isa, bool fast) {
     const Kernel& kernel = select(isa);
     const Data data = checked_data(images, labels, values);
     require_aligned(model, "model");
     REQUIRE(threads >= 1, "threads must be at least 1, not " + std::to_string(threads));
     const auto count = static_cast<std::int64_t>(images.shape(0));
-    const std::unique_ptr<Compiled> network = compiled(layers, images, kernel, score_chunk, false);
+    const std::unique_ptr<Compiled> network = compiled(layers, images, kernel, score_chunk, false, fast);
     const Plan& plan = network->plan;
     REQUIRE(static_cast<std::int64_t>(model.shape(0)) == plan.num_parameters,
             "the vector has " + std::to_string(model.shape(0)) + " parameters, the model has " +
@@ -365,10 +365,10 @@ NB_MODULE(_native, m) {
           nb::arg("values").noconvert().none(), nb::arg("start").noconvert(), nb::arg("learning_rate").noconvert(),
           nb::arg("keys").noconvert(), nb::arg("visited").noconvert(), nb::arg("visited_start").noconvert(),
           nb::arg("bounds").noconvert(), nb::arg("bounds_start").noconvert(), nb::arg("proximal"), nb::arg("momentum"),
-          nb::arg("correction").noconvert().none(), nb::arg("threads"), nb::arg("isa"),
+          nb::arg("correction").noconvert().none(), nb::arg("threads"), nb::arg("isa"), nb::arg("fast") = false,
           "Train every job and return the updates [r d].");
     m.def("evaluate", &evaluate, nb::arg("layers"), nb::arg("images").noconvert(), nb::arg("labels").noconvert(),
-          nb::arg("values").noconvert().none(), nb::arg("model").noconvert(), nb::arg("threads"), nb::arg("isa"),
+          nb::arg("values").noconvert().none(), nb::arg("model").noconvert(), nb::arg("threads"), nb::arg("isa"), nb::arg("fast") = false,
           "Return how many samples the model labels right and the sum of its losses.");
     bind_schedule(m);
     bind_columns(m);

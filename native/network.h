@@ -40,6 +40,7 @@ static void load_bytes(const Plan& plan, const std::uint8_t* image, const float*
         const std::uint8_t* from = image + std::int64_t{c} * size;
         const float* value = values + std::int64_t{c} * 256;
         float* to = planes + std::int64_t{c} * plan.image_plane;
+#pragma GCC unroll 8
         for (int i = 0; i < size; ++i) to[i] = value[from[i]];
     }
 }
@@ -70,9 +71,42 @@ static bool load_floats(const Plan& plan, const float* image, int channels, floa
 // Brings a sample into planes, whichever form it has; false if a value is not finite.
 static bool load_image(const Plan& plan, const Data& data, std::int64_t sample, float* planes) {
     const int channels = plan.stages[0].in_channels;
+    FEDTIDE_SECTION(image, "image to planes");
     if (data.images) return load_floats(plan, data.images + sample * plan.image_size, channels, planes);
     load_bytes(plan, data.bytes + sample * plan.image_size, data.values, channels, planes);
     return true;
+}
+
+static void run_winograd(const Run& run, const Stage& s, const float* in, int sample) {
+    const Arena& arena = run.plan.arena;
+    float *kept = run.kept(sample), *tiles = run.at(arena.tiles), *value = run.at(arena.last_value), *choice = run.at(arena.last_choice);
+    {
+        FEDTIDE_SECTION(last, "conv: input to channel-last");
+        FEDTIDE_BY_LANES(s.patch_lanes, to_channel_last<L>(s, in, kept + s.kept_input));
+    }
+    {
+        FEDTIDE_SECTION(tiles, "winograd: input");
+        FEDTIDE_BY_LANES(s.patch_lanes, transform_input<L>(s, kept + s.kept_input, tiles));
+    }
+    {
+        FEDTIDE_SECTION(products, "winograd: products, pool, ReLU");
+        multiply_tiles(s, tiles, run.at(s.transformed), run.at(arena.theta + s.bias), run.at(arena.products), value, ints(choice));
+    }
+    FEDTIDE_SECTION(planes, "winograd: to planes");
+    const int blocks = s.out_height * s.out_width;
+    const auto row = [&](const float* table) { return [=, &s](int i) { return table + std::int64_t{i} * s.out_stride; }; };
+    turn(blocks, s.out_channels, row(value), F<W>{}, run.at(s.value), s.out_plane);
+    if (run.training) turn(blocks, s.out_channels, row(choice), no_choice(), kept + s.kept_choice, s.out_plane);
+}
+
+// What the forward pass of a new model needs first.
+static void transform_weights(const Run& run) {
+    FEDTIDE_SECTION(weights, "winograd: weights");
+    for (int i = 0; i < run.plan.first_linear; ++i) {
+        const Stage& s = run.plan.stages[i];
+        if (s.winograd)
+            FEDTIDE_BY_LANES(s.patch_lanes, transform_weights<L>(s, run.at(run.plan.arena.theta + s.weight), run.at(s.transformed)));
+    }
 }
 
 static void run_conv(const Run& run, const Stage& s, const float* in, int sample, const Draw& draw) {
@@ -89,6 +123,7 @@ static void run_conv(const Run& run, const Stage& s, const float* in, int sample
         for (; count < s.out_channels; ++count) active[1 + count] = count;
     }
     active[0] = count;
+    if (s.winograd) return run_winograd(run, s, in, sample);
     {
         FEDTIDE_SECTION(copies, "conv: shifted copies");
         float* padded = run.at(s.padded);
@@ -125,6 +160,14 @@ static void run_planes(const Run& run, const Stage& s, const float* in, float* o
         default:
             return run_conv(run, s, in, sample, draw);
     }
+}
+
+// Asks the caches for an image that is read soon: samples are visited in random order, which no processor foresees.
+static void fetch_image(const Plan& plan, const Data& data, std::int64_t sample) {
+    const char* image = data.images ? reinterpret_cast<const char*>(data.images + sample * plan.image_size)
+                                    : reinterpret_cast<const char*>(data.bytes + sample * plan.image_size);
+    const std::int64_t size = plan.image_size * static_cast<std::int64_t>(data.images ? sizeof(float) : 1);
+    for (std::int64_t i = 0; i < size; i += 64) __builtin_prefetch(image + i);
 }
 
 // Fills row `sample` of the features with those of image `number`; false if it is not finite.
@@ -243,7 +286,16 @@ static void backward_conv(const Run& run, const Stage& s, const float* slope, in
     {
         FEDTIDE_SECTION(input, "conv: input gradient");
         std::memset(patches, 0, sizeof(float) * static_cast<std::size_t>(s.padded_height) * s.padded_width * s.channel_stride);
-        FEDTIDE_BY_LANES(s.patch_lanes, input_gradient<L>(s, lists, run.at(plan.arena.theta + s.weight), patches));
+        const float* weight = run.at(plan.arena.theta + s.weight);
+        if (plan.fast) {
+            std::int32_t *patch = ints(run.at(plan.arena.patch)), *start = ints(run.at(plan.arena.begin));
+            const int count = list_patches(s, slope, choice, lists.channel, lists.count, run.at(plan.arena.last_value),
+                                           run.at(plan.arena.last_choice), ints(run.at(plan.arena.place)), patch, start, offset, value);
+            const Lists by_patch = {patch, start, start + 1, offset, value, count};
+            FEDTIDE_BY_LANES(s.patch_lanes, gather_input_gradient<L>(s, by_patch, patch, weight, patches));
+        } else {
+            FEDTIDE_BY_LANES(s.patch_lanes, input_gradient<L>(s, lists, weight, patches));
+        }
     }
     FEDTIDE_SECTION(first, "conv: gradient to planes");
     FEDTIDE_BY_LANES(s.patch_lanes, from_channel_last<L>(s, patches, out));
@@ -331,13 +383,16 @@ static std::int64_t train(const Plan& plan, const Data& data, const Job& job, fl
         const std::int64_t begin = job.bounds[step], size = job.bounds[step + 1] - begin;
         const std::int64_t parts = (size + plan.batch - 1) / plan.batch;
         clear_conv_gradients(run);
+        transform_weights(run);
         std::int64_t done = 0;
         for (std::int64_t part = 0; part < parts; ++part) {
             if (job.halt->asked()) return all_finite;
             const int batch = static_cast<int>((size - done + parts - part - 1) / (parts - part));
             const std::int64_t* visited = job.visited + begin + done;
-            for (int b = 0; b < batch; ++b)
+            for (int b = 0; b < batch; ++b) {
+                if (b + 1 < batch) fetch_image(plan, data, visited[b + 1]);
                 if (!forward_sample(run, data, visited[b], b, static_cast<std::uint32_t>(done + b))) return visited[b];
+            }
             const float* logits = forward_batch(run, batch, static_cast<std::uint32_t>(done));
             const int stride = plan.stages[plan.num_stages - 1].stride;
             float* slopes = run.at(plan.arena.slopes[0]);
@@ -365,6 +420,7 @@ static std::int64_t train(const Plan& plan, const Data& data, const Job& job, fl
 static std::int64_t evaluate(const Plan& plan, const Data& data, std::int64_t first, int count, float* arena, Sum* sum) {
     const Run run = {plan, arena, false, 0, 0};
     *sum = {0, 0.0};
+    transform_weights(run);
     for (const std::int64_t last = first + count; first < last; first += plan.batch) {
         const int batch = last - first < plan.batch ? static_cast<int>(last - first) : plan.batch;
         for (int b = 0; b < batch; ++b)

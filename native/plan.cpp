@@ -99,7 +99,7 @@ void plan_conv(Compiled& out, Stage& s, const Layer& layer, std::size_t number, 
 }  // namespace
 
 std::unique_ptr<Compiled> compile(const std::vector<Layer>& layers, int channels, int height, int width, int lanes,
-                                  std::int64_t longest_batch, bool steers) {
+                                  std::int64_t longest_batch, bool steers, bool fast) {
     auto out = std::make_unique<Compiled>();
     Plan& plan = out->plan;
     plan = Plan{};
@@ -111,7 +111,7 @@ std::unique_ptr<Compiled> compile(const std::vector<Layer>& layers, int channels
     checked(std::int64_t{channels} * plan.image_plane, 0);
 
     Allocator packed, kept, arena;
-    std::int64_t copies = 0, patches = 0, widest = 0, planes = 0, list = 0, list_channels = 0;
+    std::int64_t copies = 0, patches = 0, widest = 0, planes = 0, list = 0, list_channels = 0, tiles = 0, last = 0, lists = 0;
     bool flat = false, parameters_before = false;
     int features = 0;
     int c = channels, h = height, w = width, plane = plan.image_plane;
@@ -161,6 +161,15 @@ std::unique_ptr<Compiled> compile(const std::vector<Layer>& layers, int channels
                 patches = std::max(patches, input + s.weight_row);
                 list = std::max(list, std::int64_t{s.out_channels} * s.out_plane);
                 list_channels = std::max<std::int64_t>(list_channels, s.out_channels);
+                s.out_stride = static_cast<int>(round_up(s.out_channels, lanes));
+                s.winograd = fast && s.kernel == 3 && s.pool == 2 && !s.drops &&
+                             std::min(s.in_channels, s.out_channels) >= min_winograd_channels;
+                last = std::max<std::int64_t>(last, checked(std::int64_t{s.out_plane} * s.out_stride, number));
+                lists = std::max(lists, std::int64_t{s.out_plane} * s.pool * s.pool);
+                if (s.winograd) {
+                    s.transformed = arena.take(std::int64_t{16} * checked(std::int64_t{s.channel_stride} * s.out_stride, number));
+                    tiles = std::max(tiles, std::int64_t{16} * checked(std::int64_t{s.out_height} * s.out_width * s.channel_stride, number));
+                }
                 plan.num_parameters +=
                     std::int64_t{s.out_channels} * (std::int64_t{s.in_channels} * s.kernel * s.kernel + 1);
                 break;
@@ -240,6 +249,14 @@ std::unique_ptr<Compiled> compile(const std::vector<Layer>& layers, int channels
     plan.arena.list_value = arena.take(list);
     plan.arena.list_begin = arena.take(list_channels);
     plan.arena.list_end = arena.take(list_channels);
+    plan.arena.tiles = arena.take(tiles);
+    plan.arena.products = arena.take(tiles > 0 ? max_products * lanes : 0);
+    plan.arena.last_value = arena.take(fast ? last : 0);
+    plan.arena.last_choice = arena.take(fast ? last : 0);
+    plan.arena.place = arena.take(fast ? list_channels : 0);
+    plan.arena.patch = arena.take(fast ? lists : 0);
+    plan.arena.begin = arena.take(fast ? lists : 0);
+    plan.fast = fast;
     plan.steers = steers;
     plan.arena.correction = arena.take(steers ? plan.packed_size : 0);
     plan.arena.velocity = arena.take(steers ? plan.packed_size : 0);

@@ -23,6 +23,10 @@ struct Layer {
 // Pool blocks of up to 3 x 3 are computed in registers right after their convolution; see conv.h.
 constexpr int max_fused_pool = 3;
 
+// Winograd's algorithm pays from so many channels in and out on; see winograd.h.
+constexpr int min_winograd_channels = 8;
+constexpr int max_products = 16 * 24;  // vectors of products of a tile of registers
+
 // A stage is one layer, or a convolution with the channel dropout, pool and ReLU that follow it.
 // Spatial values are planes: channel c of a sample starts at c * plane (plane >= height * width).
 struct Stage {
@@ -54,6 +58,9 @@ struct Stage {
     const std::int32_t* row_start;    // [kernel + pool - 1] where a row of the padded input starts within the shifted copies
     const std::int32_t* patch_base;   // [out_plane] offset of a block's first patch; negative beyond the last block
     std::int32_t phase_offset[max_fused_pool * max_fused_pool];  // patch offset of each position in a block
+    int out_stride;                   // output channels, rounded up to lanes
+    bool winograd;                    // forward as in winograd.h
+    std::int64_t transformed;         // winograd: the weights, transformed anew for every step
 
     // Linear.
     int inputs, input_stride, outputs, output_stride;
@@ -80,6 +87,9 @@ struct Arena {
     std::int64_t slopes[2];               // gradients of the linear part, [batch stride]
     std::int64_t planes[2];               // gradients of the spatial part, one sample
     std::int64_t list_offset, list_value, list_begin, list_end;
+    std::int64_t tiles, products;               // winograd.h, of one convolution
+    std::int64_t last_value, last_choice;       // [position channel] outputs of one convolution or their gradients
+    std::int64_t place, patch, begin;           // conv_gather.h: int32 for each channel, and for each list
     std::int64_t correction, velocity;  // packed parameters, of a plan that steers
     std::int64_t size;
 };
@@ -95,6 +105,7 @@ struct Plan {
     int num_stages, first_linear;
     bool spatial_gradient;  // is there a parameter before the first linear layer?
     bool steers;            // is there a correction or momentum?
+    bool fast;              // convolutions by winograd.h and conv_gather.h where they can: fewer operations, other bits
     const Stage* stages;
     Arena arena;
 };
@@ -108,7 +119,7 @@ struct Compiled {
 
 // Raises std::invalid_argument if the layers do not fit the input. steers: room is made for a correction and momentum.
 std::unique_ptr<Compiled> compile(const std::vector<Layer>& layers, int channels, int height, int width, int lanes,
-                                  std::int64_t longest_batch, bool steers);
+                                  std::int64_t longest_batch, bool steers, bool fast);
 
 // Between PyTorch's order and the packed one.
 void pack(const Plan& plan, const float* flat, float* packed);

@@ -125,3 +125,19 @@ FEDTIDE_INLINE F<L> sum_each(F<L> (&v)[L]) {
     }
     return v[0];
 }
+
+// to[j][i] = row(i)[j] for numbers of four bytes, in whole vectors: `missing` stands for rows beyond the last.
+template <class Row>
+FEDTIDE_INLINE void turn(int rows, int columns, Row row, F<W> missing, float* to, std::int64_t stride) {
+    for (int i = 0; i < rows; i += W) {
+        for (int j = 0; j < columns; j += W) {
+            F<W> v[W];
+            for (int k = 0; k < W; ++k) v[k] = i + k < rows ? load<W>(row(i + k) + j) : missing;
+            transpose<W>(v);
+            for (int k = 0; k < least(W, columns - j); ++k) store<W>(to + (j + k) * stride + i, v[k]);
+        }
+    }
+}
+
+// No patch, where a choice of patches is turned.
+FEDTIDE_INLINE F<W> no_choice() { return (F<W>)splat_int<W>(-1); }

@@ -53,7 +53,7 @@ def test_labels_without_a_trainer_are_those_of_the_trainers(result: fedtide.Resu
         result.predict(np.zeros((3, 28, 28)))
 
 
-@pytest.mark.parametrize("name", ["paper_cnn", "mcmahan_cnn", "small_cnn", "mlp", "softmax"])
+@pytest.mark.parametrize("name", ["paper_cnn", "mcmahan_cnn", "small_cnn", "lenet", "mlp", "softmax"])
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32)])
 def test_the_state_loads_into_pytorch_and_numpy_follows_it(name: str, shape: tuple[int, int, int]) -> None:
     torch = pytest.importorskip("torch")

@@ -32,6 +32,7 @@ def train(
     correction: Vector | None,  # added to the gradient of every step [r d]; None: nothing
     threads: int,
     isa: str,  # "": the fastest
+    fast: bool = False,  # convolutions with fewer operations, which round otherwise
 ) -> Vector:
     """Train every job and return the updates [r d]. Raise ValueError for what the kernel refuses."""
 
@@ -43,6 +44,7 @@ def evaluate(
     model: Vector,  # [d]
     threads: int,
     isa: str,
+    fast: bool = False,
 ) -> tuple[int, float]:
     """Return how many samples the model labels right and the sum of its losses in nats."""
 

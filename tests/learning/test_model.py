@@ -30,12 +30,20 @@ GREY = (1, 28, 28)
 
 
 @pytest.mark.parametrize(
-    ("name", "d"), [("paper_cnn", 21840), ("mcmahan_cnn", 1_663_370), ("mlp", 199_210), ("softmax", 7850)]
+    ("name", "d"),
+    [("paper_cnn", 21840), ("mcmahan_cnn", 1_663_370), ("lenet", 44_426), ("mlp", 199_210), ("softmax", 7850)],
 )
 def test_number_of_parameters(name: str, d: int) -> None:
     model = MODELS[name](GREY, 10)
     assert num_parameters(model) == d
     assert num_labels(model) == 10
+
+
+def test_lenet_on_colour_images_is_that_of_niid_bench() -> None:
+    model = MODELS["lenet"]((3, 32, 32), 10)
+    assert num_parameters(model) == 62_006
+    shapes = [place.weight_shape for place in parameter_places(model)]
+    assert shapes == [(6, 3, 5, 5), (16, 6, 5, 5), (120, 400), (84, 120), (10, 84)]
 
 
 def test_parts_of_the_papers_model() -> None:

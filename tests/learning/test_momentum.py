@@ -103,4 +103,7 @@ def test_it_is_part_of_what_a_run_is_known_by(tmp_path: Path) -> None:
     with pytest.raises(FedtideError):
         fedtide.simulate(plain, tmp_path / "run", dataset=small_dataset())
     assert made(0.5).name == "native with momentum=0.5"
+    task = Task(MODELS["softmax"]((1, 28, 28), 3), LocalWork(), 3, (1, 28, 28), 3)
+    assert NativeTrainer(task, fast=True).name == "native with fast=True"
+    assert NativeTrainer(task, 0.5, True).name == "native with momentum=0.5, fast=True"
     assert made(0.0).name == made(None).name == "native"

@@ -27,7 +27,7 @@ def task(model: Any, work: LocalWork | None = None, seed: int = 0, shape: tuple[
     return Task(model, work or LocalWork(), seed, shape, 3)
 
 
-@pytest.mark.parametrize("name", ["paper_cnn", "mcmahan_cnn", "mlp", "softmax", "small_cnn"])
+@pytest.mark.parametrize("name", ["paper_cnn", "mcmahan_cnn", "mlp", "softmax", "small_cnn", "lenet"])
 def test_module_has_the_parameters_of_the_description(name: str) -> None:
     model = MODELS[name]((1, 28, 28), 10)
     module = build_module(model)

@@ -67,7 +67,8 @@ class NativeTrainer:
 
     The result of a job depends on the task's model, work and seed and on the job alone: not on threads, nor on the other
     jobs of the call. No jobs (r = 0) give an empty array [0 d]. With momentum mu (the heavy ball), a step is v <- mu v + g,
-    theta <- theta - rate v; v is 0 when a job begins, and mu = 0 are the bits of plain SGD.
+    theta <- theta - rate v; v is 0 when a job begins, and mu = 0 are the bits of plain SGD. `fast` computes convolutions
+    by Winograd's algorithm and adds up their gradients in another order: the same mathematics, rounded otherwise.
     """
 
     takes_work: ClassVar[bool] = True
@@ -76,6 +77,7 @@ class NativeTrainer:
         self,
         task: Task,
         momentum: Annotated[float, arg("momentum of the steps", ge=0, lt=1)] = 0.0,
+        fast: Annotated[bool, arg("train convolutions with fewer operations, which round otherwise")] = False,
     ) -> None:
         if not isinstance(task.model, m.Model):
             raise FedtideError(
@@ -88,6 +90,7 @@ class NativeTrainer:
             )
         self.task: Final = task
         self.momentum: Final = float(momentum)
+        self.fast: Final = bool(fast)
         self._isa = _wanted_isa()
         self._layers = _lower(task.model)
         self._num_parameters, self._num_labels = m.num_parameters(task.model), m.num_labels(task.model)
@@ -99,7 +102,8 @@ class NativeTrainer:
     @property
     def name(self) -> str:
         """What it is called in the records of a run."""
-        return "native" + (f" with momentum={self.momentum}" if self.momentum else "")
+        given = ([f"momentum={self.momentum}"] if self.momentum else []) + (["fast=True"] if self.fast else [])
+        return "native" + (f" with {', '.join(given)}" if given else "")
 
     def initial_model(self, seed: int) -> Vector:
         """Return theta(1) [d] for this seed."""
@@ -134,6 +138,7 @@ class NativeTrainer:
                 correction=_corrections(jobs),
                 threads=self._threads,
                 isa=self._isa,
+                fast=self.fast,
             )
 
     def _table(self, jobs: Sequence[Job]) -> tuple[Samples, list[Ints]]:
@@ -160,7 +165,7 @@ class NativeTrainer:
             )
         with _refusals():
             correct, loss = native.evaluate(
-                self._layers, samples.images, samples.labels, samples.values, model, self._threads, self._isa
+                self._layers, samples.images, samples.labels, samples.values, model, self._threads, self._isa, self.fast
             )
         return Score(correct / len(samples.labels), loss / len(samples.labels))
 
