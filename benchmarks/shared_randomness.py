@@ -10,7 +10,7 @@ arms' variances: 1 means that pairing saves nothing, 0.5 that half as many seeds
 distribution of var(x + y) / var(x - y), which is exact for normal numbers whose variances are equal. The last row sums
 numerators and denominators over all pairs; its interval is a bootstrap of the seeds, which is too short with so few of them.
 
-Time ran out: the stored runs of T_max/8 end with seed 4. Nobody had looked at a result by then.
+Time ran out: the stored runs of T_max/8 end with seed 4. No difference or ratio had been computed by then.
 """
 
 from __future__ import annotations
