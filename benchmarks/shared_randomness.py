@@ -9,6 +9,8 @@ the mean accuracy. Each arm is paired with T_max/4. Reported is the variance of 
 arms' variances: 1 means that pairing saves nothing, 0.5 that half as many seeds do. Its 95 % interval comes from the F
 distribution of var(x + y) / var(x - y), which is exact for normal numbers whose variances are equal. The last row sums
 numerators and denominators over all pairs; its interval is a bootstrap of the seeds, which is too short with so few of them.
+
+Time ran out: the stored runs of T_max/8 end with seed 4. No difference or ratio had been computed by then.
 """
 
 from __future__ import annotations
