@@ -21,14 +21,14 @@ from fedtide_lab.theory.objectives import Curvature, Objective
 from fedtide_lab.theory.options import Options, make_options
 
 FACTOR = 100.0
-STEPS = {"least_squares": 0.006, "softmax": 0.015}  # alpha, below the paper's limit in every setting
+TIMED_STEPS = {"least_squares": 0.006, "softmax": 0.015}  # alpha, below the paper's limit in every setting
 _PLENTY = 1e5  # symbols per parameter in every aggregation: r = d
 _SCARCE = {"least_squares": 7.5, "softmax": 4.5}
 _PLANNED_TICKS = 2000  # in which r_min and the ages are counted
 _LONGER = 1.3  # times as many aggregations as are expected
 
 
-class Setting(NamedTuple):
+class TimedSystem(NamedTuple):
     """A system whose contraction is timed."""
 
     task: str
@@ -37,9 +37,9 @@ class Setting(NamedTuple):
     speeds: str  # spread: T_k ~ U(0, T_max]; same: T_k = T_max for all
 
 
-SETTINGS = [
-    Setting(task, period, symbols, speeds)
-    for task in STEPS
+TIMED_SYSTEMS = [
+    TimedSystem(task, period, symbols, speeds)
+    for task in TIMED_STEPS
     for symbols, speeds in (("plenty", "spread"), ("scarce", "spread"), ("plenty", "same"))
     for period in (1.0, 0.5, 0.25, 0.125)
     if not (speeds == "same" and period == 1.0)  # which is synchronous anyway
@@ -109,7 +109,7 @@ def mean_generations(ticks: Sequence[Tick], kept: Mapping[tuple[int, ...], float
     return (counted[-1] - counted[half]) / (len(counted) - 1 - half)
 
 
-def setting_options(setting: Setting, seed: int, num_ticks: int) -> Options:
+def setting_options(setting: TimedSystem, seed: int, num_ticks: int) -> Options:
     """Return the options of a setting: N = 12, R = 4, random scheduling."""
     softmax = setting.task == "softmax"
     symbols = (_PLENTY if setting.symbols == "plenty" else _SCARCE[setting.task]) * (100 if softmax else 10)
@@ -125,7 +125,7 @@ def setting_options(setting: Setting, seed: int, num_ticks: int) -> Options:
 
 
 def slowdowns(
-    settings: Sequence[Setting] = SETTINGS, seeds: Sequence[int] = CLAIM_SEEDS, say: SayLine = silent
+    settings: Sequence[TimedSystem] = TIMED_SYSTEMS, seeds: Sequence[int] = CLAIM_SEEDS, say: SayLine = silent
 ) -> Iterator[Slowdown]:
     """Time every setting with every seed. A seed's task and start are the same in all settings."""
     for seed in seeds:
@@ -137,9 +137,9 @@ def slowdowns(
         say(f"slowdown: seed {seed}")
 
 
-def slowdown(setting: Setting, problem: Problem, seed: int) -> Slowdown:
+def slowdown(setting: TimedSystem, problem: Problem, seed: int) -> Slowdown:
     """Time one system, beside gradient descent and the bounds."""
-    alpha = STEPS[setting.task]
+    alpha = TIMED_STEPS[setting.task]
     problem = _in_setting(problem, setting, seed, _PLANNED_TICKS)
     nominal = math.log(FACTOR) / -math.log(descent_rate(problem.objective.curvature(), alpha))
     kept = bound.kept_by_ready_set(problem)
@@ -173,7 +173,7 @@ def slowdown(setting: Setting, problem: Problem, seed: int) -> Slowdown:
     )
 
 
-def _in_setting(problem: Problem, setting: Setting, seed: int, num_ticks: int) -> Problem:
+def _in_setting(problem: Problem, setting: TimedSystem, seed: int, num_ticks: int) -> Problem:
     """Return the same task in the system of a setting."""
     options = setting_options(setting, seed, num_ticks)
     return problem._replace(options=options, system=measure.system_of(options, problem.objective))
