@@ -22,8 +22,8 @@ from fedtide_lab.theory.measure import ConvexTrainer, Problem, SayLine, silent
 from fedtide_lab.theory.objectives import Objective, Softmax
 from fedtide_lab.theory.options import Options, make_options
 
-CLAIM_SEEDS = range(10)  # fixed before any result
-SETTLING_SEEDS = range(6)  # fixed too; fewer, as a run takes seconds
+CLAIM_SEEDS = range(10)  # fixed before the runs
+SETTLING_SEEDS = range(6)  # fixed before the runs, too; fewer, as each run takes seconds
 NUM_DEVICES = 40
 IID = 0
 SHARDS_PER_DEVICE = (1, 2, 3, 5, 10, IID)  # 40, 80, 120, 200 and 400 shards, and i.i.d. data
