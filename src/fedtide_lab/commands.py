@@ -452,15 +452,21 @@ def essay(store: Path, to: Path) -> None:
 
 
 @command.command("theory")
-@options.cli_argument("words", "[KEY=VALUE]...", "Keys that override the default task.", nargs=-1)
-@options.out_option("Output folder for theory.json and the figures.")
+@options.cli_argument(
+    "words", "[KEY=VALUE]...", "Keys that override the default task; or `claims` for statements of the paper.", nargs=-1
+)
+@options.out_option("Output folder for theory.json and the figures; of `claims`: its results [results/theory].")
+@click.option("--page", type=click.Path(path_type=Path), help="With `claims`: write its section of this page.")
 @options.style
 @options.as_json
 @click.option("--keys", "show_keys", is_flag=True, help="List every key with its default and exit.")
-def theory(words: tuple[str, ...], folder: Path | None, style: str, as_json: bool, show_keys: bool) -> None:
+def theory(
+    words: tuple[str, ...], folder: Path | None, page: Path | None, style: str, as_json: bool, show_keys: bool
+) -> None:
     """Evaluate Theorem 1: its constants and how they were obtained, the step-size condition, and the bound beside measurements.
 
     fedtide theory task=softmax num_levels=8 --out theory
+    fedtide theory claims   # what the paper says about Gamma, zeta and gradient descent; minutes, unless stored
     """
     if show_keys:
         from fedtide.cli import key_row, print_keys
@@ -469,7 +475,23 @@ def theory(words: tuple[str, ...], folder: Path | None, style: str, as_json: boo
         fields = Options.model_fields
         print_keys({key: key_row(field.default, field) for key, field in fields.items()}, as_json)
         return
+    if words == ("claims",):
+        _theory_claims(folder or Path("results/theory"), page, as_json)
+        return
+    if page is not None:
+        raise FedtideError("--page goes with `fedtide theory claims`; leave it out")
     from fedtide.plot import style_named
     from fedtide_lab.theory.command import run_theory
 
     run_theory(words, folder, out, as_json, say, style_named(style).name)
+
+
+def _theory_claims(folder: Path, page: Path | None, as_json: bool) -> None:
+    from fedtide.report import TableColumn
+    from fedtide_lab.theory.claims import run_claims
+
+    decided = run_claims(folder, page, say)
+    if as_json:
+        print_json([{"statement": statement, "verdict": verdict} for statement, verdict in decided.items()])
+    else:
+        print_table((TableColumn("statement", wraps=True), TableColumn("verdict")), list(decided.items()))

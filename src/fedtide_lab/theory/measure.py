@@ -50,7 +50,7 @@ def make_problem(options: Options) -> Problem:
     local = np.array([objective.minimiser(alone) for alone in np.eye(options.num_devices)])
     direction = stream(options.seed, "initial_model").standard_normal(objective.num_parameters)
     start = optimum + options.start_distance * direction / np.linalg.norm(direction)
-    return Problem(options, objective, _system(options, objective), optimum, local, start.astype(np.float32))
+    return Problem(options, objective, system_of(options, objective), optimum, local, start.astype(np.float32))
 
 
 def at_seed(problem: Problem, seed: int, learning_rate: float) -> System:
@@ -82,7 +82,7 @@ def _least_squares(options: Options) -> LeastSquares:
 
 
 def _softmax(options: Options) -> Softmax:
-    x, y, num_labels = _mnist(options) if options.data == "mnist" else _blobs(options)
+    x, y, num_labels = mnist_features(options) if options.data == "mnist" else _blobs(options)
     dealt = _deal(y, options)
     return Softmax([x[mine] for mine in dealt], [y[mine] for mine in dealt], num_labels, options.l2)
 
@@ -96,7 +96,7 @@ def _blobs(options: Options) -> tuple[Floats, Ints, int]:
     return x / math.sqrt(2 * p), labels, c
 
 
-def _mnist(options: Options) -> tuple[Floats, Ints, int]:
+def mnist_features(options: Options) -> tuple[Floats, Ints, int]:
     """Return the leading principal components of MNIST images, whitened, E||x||^2 = 1 [n p], labels [n], 10."""
     wanted = options.num_devices * options.num_samples
     if wanted > 60_000:
@@ -131,7 +131,7 @@ def symbols_per_tick_of(options: Options, objective: Objective) -> float:
     return options.num_symbols or _SYMBOLS_PER_PARAMETER * objective.num_parameters
 
 
-def _system(options: Options, objective: Objective) -> System:
+def system_of(options: Options, objective: Objective) -> System:
     """Build the simulator's system: E = 1, a constant step, the paper's aggregator and codec."""
     horizon = options.num_ticks * options.period
     experiment = config.experiment(
