@@ -17,6 +17,7 @@ from fedtide.cli.parts import described_kind
 from fedtide.parts.kinds import KINDS
 from fedtide.studies import Comparison, Store, mean_accuracy, paired_difference, paired_results
 from fedtide.studies.spec import spec_run_name
+from fedtide_lab.external.page import external_numbers, external_runs
 from fedtide_lab.league.page import LeagueValues
 from fedtide_lab.league.ranking import ranking_benchmark
 from fedtide_lab.league.tune import LEAGUE_WORLDS
@@ -38,7 +39,7 @@ def stored(name: str) -> Store:
 
 def filled(template: str) -> str:
     """Return the README. Blocks of code are left as they stand."""
-    values = {**package_values(), **paper_values(), **world_values(), **league_values()}
+    values = {**package_values(), **paper_values(), **world_values(), **league_values(), **published_values()}
     pieces = re.split(r"(^```.*?^```$)", template, flags=re.M | re.S)
     pieces[::2] = [fill_prose(piece, values, TEMPLATE.name) for piece in pieces[::2]]
     return "".join(pieces)
@@ -55,7 +56,7 @@ def package_values() -> dict[str, Any]:
 
 def paper_values() -> dict[str, Any]:
     """Compare the proposed schedule with random scheduling, and tell how the default experiment ends."""
-    runs = stored_runs(figure_study(FIGURES["schedulers"], range(10)), stored("paper"))
+    runs = stored_runs(figure_study(FIGURES["schedulers"], FIGURES["schedulers"].seed_numbers()), stored("paper"))
     demo = stored("paper").load(spec_run_name(config.experiment({})))
     found: dict[str, Any] = {"demo end": float(demo.column("test_accuracy")[-1])}
     for setting, key in (("non-i.i.d.", "schedule"), ("i.i.d.", "schedule, iid")):
@@ -66,6 +67,17 @@ def paper_values() -> dict[str, Any]:
         if key == "schedule":
             found |= dict(zip(("level proposed", "level random"), levels.mean(axis=0).tolist(), strict=True))
     return found
+
+
+def published_values() -> dict[str, Any]:
+    """Count the published accuracies that have all their runs beside them, and those that one run of ours could be."""
+    numbers = [
+        each for each in external_numbers(external_runs(stored("external"))) if len(each.accuracies) == each.cell.seeds
+    ]
+    return {
+        "compared": len(numbers),
+        "agreeing": sum(each.verdict == "yes" for each in numbers),
+    }
 
 
 def interval(found: Comparison) -> str:
