@@ -110,8 +110,8 @@ CLAIMS: tuple[Claim, ...] = (
     _claim(
         "frameworks, proposed",
         (
-            *_all("frameworks_more", "periodic, proposed", ["FedAvg, proposed"], _BOTH),
             *_all("frameworks", "periodic, proposed", _FEDASYNC, _BOTH),
+            *_all("frameworks_more", "periodic, proposed", ["FedAvg, proposed"], _BOTH),
         ),
     ),
     _claim(
