@@ -51,7 +51,7 @@ def test_every_parameter_of_ours_has_a_meaning_and_a_type(kind: str, name: str) 
     [
         ("partition", "shards", ["num_shards", "size_spread"]),  # a function is called with the first three
         ("timeline", "per_arrival", ["upload_time"]),
-        ("trainer", "native", ["momentum"]),
+        ("trainer", "native", ["momentum", "fast"]),
         ("trainer", "torch", ["device", "optimizer", "momentum", "weight_decay", "beta1", "beta2"]),  # without the task
         ("model", "softmax", []),
         ("data", "synthetic", ["seed", "num_train", "num_test"]),

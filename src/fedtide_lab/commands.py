@@ -32,8 +32,8 @@ _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing;
 @options.cli_argument(
     "figures",
     "[FIGURE]...",
-    "R, period, frameworks, training_loss, schedulers, weights, and others that docs/paper.md lists; or `claims` for the "
-    "verdicts. Default: all.",
+    "R, period, frameworks, training_loss, schedulers, weights, timelines, and others that docs/paper.md lists; or `claims` "
+    "for the verdicts. Default: all.",
     nargs=-1,
 )
 @click.option("--seeds", "-n", type=click.IntRange(1), help="Seeds per curve (default: those of the plan).")

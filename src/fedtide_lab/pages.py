@@ -36,17 +36,23 @@ _DECIDING, _OTHER = "the measure that decides", "the other measure"
 def paper_page(store: Store) -> str:
     """Return the page of the paper: a verdict per claim, its comparisons, and the figures' curves behind them.
 
-    Claims about figures without runs are left out.
+    Claims about figures without runs, and those none of whose comparisons has its runs, are left out.
     """
     results = reproduce.collect_reproduced(list(FIGURES), store, None)
+    begun = {name for name, curves in results.items() if curves}
     notes = prose_findings(store.folder, paper_values(), FIGURES)
     families = [
         _figure(figure, results[name], store, notes[f"findings {name}"])
         for name, figure in FIGURES.items()
-        if results.get(name)
+        if name in begun
     ]
     decided, seen = (
-        [verdict for verdict in found if all(results.get(finding.check.figure) for finding in verdict.findings)]
+        [
+            verdict
+            for verdict in found
+            if begun >= {each.check.figure for each in verdict.findings}
+            and any(each.difference for each in verdict.findings)
+        ]
         for found in (reproduce.reproduced_verdicts(results), reproduce.reproduced_observations(results))
     )
     found = _of_claims(families, decided, seen)

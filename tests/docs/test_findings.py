@@ -38,6 +38,16 @@ def test_templates_hold_no_number_that_is_not_computed() -> None:
             "0.4 and 0.8",
             "Apache-2.0",
             "2212.07356",
+            "2502.08206",
+            "T_min = 0.1 T_max",
+            "lambda = 0.02",
+            "Dirichlet (0.5)",
+            "rate of 0.01",
+            "momentum 0.5",
+            "momentum 0.9",
+            "first 80 %",
+            "60 % of the second",
+            "62.47 and 68.2",  # published
             "Python 3.11",
         ):
             text = text.replace(setting, "")

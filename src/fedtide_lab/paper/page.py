@@ -41,7 +41,7 @@ from fedtide_lab.paper.reproduce import (
     plain_verdict,
     without_reproduced_run,
 )
-from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS
+from fedtide_lab.paper.sentences import CLAIMS, CLOSE_MARGIN, OBSERVATIONS
 from fedtide_lab.prose import (
     fill_prose,
     folded_prose,
@@ -100,6 +100,8 @@ def write_paper_page(
         **{f"decided, {name}": _num_decided(rows, name) for name in rows[0]["p_adjusted"]},
         "rule": TEXTS["rule"],
         "plan": _plan(),
+        "margin": MARGINS["mean_accuracy"],
+        "close margin": CLOSE_MARGIN,
         "awaited": sum(bool(row["seeds_awaited"]) for row in rows),
         "observed": _observed_tables(observed_rows(observed)),
         "runs": folded_prose("Curves, seeds and what they cost", _runs_table(results)),
