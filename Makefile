@@ -60,6 +60,7 @@ docs: $(VENV)/.docs
 	@echo "open build/site/index.html"
 
 sanitize: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet nanobind
 	PYTHON=$(abspath $(BIN)/python) bash native/sanitize.sh
 
 # What others get: the source archive, and the wheel built from it; both checked, and the wheel installed where nothing else is and used
