@@ -225,10 +225,11 @@ def table_effect(row: Mapping[str, Any]) -> str:
     if difference is None:
         return "-" if row["verdict"] == "runs missing" else "runs too short to tell"
     note = "".join(f"; {row[each]}" for each in ("censored_note", "paths_note", "diverged_note") if row.get(each))
+    form = "+.4f" if abs(difference) < 1000 else "+,.0f"  # accuracies and losses, or counts
     if row["low"] is None:
-        return f"{difference:+.4f} (one seed){note}"
+        return f"{difference:{form}} (one seed){note}"
     more = f"; about {row['seeds_needed']} would resolve it" if row["seeds_needed"] else ""
-    return f"{difference:+.4f} ({row['low']:+.4f} to {row['high']:+.4f}; {row['num_seeds']} seeds{more}){note}"
+    return f"{difference:{form}} ({row['low']:{form}} to {row['high']:{form}}; {row['num_seeds']} seeds{more}){note}"
 
 
 def table_row_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
