@@ -72,29 +72,25 @@ def main() -> int:
     runs = chosen_runs(store, given.unknown, given.count, given.seed)
     todo = [run for run in runs if not again.has(run.name)]
     print(f"{len(runs)} of {len(store.names())} runs, {len(runs) - len(todo)} of them repeated before", flush=True)
-    bad: list[str] = []
 
-    def compare(outcome: Outcome) -> None:
+    def tell(outcome: Outcome) -> None:
         old = store.load(outcome.run.name)
         found = differences(old, outcome.result) if outcome.result else [outcome.reason]
-        bad.extend([outcome.run.name] if found else [])
         print(f"{outcome.run.label}, seed {outcome.run.experiment.seed}: {', '.join(found) or 'same bits'}", flush=True)
 
     path = {run.name: store.load(run.name).path for run in todo}
-    run_study(
-        Study("repeated", tuple(todo)), again, workers=given.workers, plan=PathPlan(todo, path, []), on_done=compare
-    )
-    for run in runs:
-        if again.has(run.name) and differences(store.load(run.name), again.load(run.name)):
-            bad.append(run.name)
-        elif again.has(run.name) and given.unknown:
-            store.save(run.name, again.load(run.name))
+    run_study(Study("repeated", tuple(todo)), again, workers=given.workers, plan=PathPlan(todo, path, []), on_done=tell)
+    same = [
+        run.name for run in runs if again.has(run.name) and not differences(store.load(run.name), again.load(run.name))
+    ]
     if given.unknown:
+        for name in same:
+            store.save(name, again.load(name))
         store.compact(store.studies[0])
-    if not bad:
+    if len(same) == len(runs):
         shutil.rmtree(again.folder, ignore_errors=True)
-    print(f"{len(runs) - len({*bad})} of {len(runs)} runs repeat to the bit")
-    return 1 if bad else 0
+    print(f"{len(same)} of {len(runs)} runs repeat to the bit")
+    return 0 if len(same) == len(runs) else 1
 
 
 if __name__ == "__main__":
